@@ -1,0 +1,25 @@
+"""Value types that travel between the folders and into files: tensors, bundles, processors, profiles, plans.
+
+Plain frozen records without behaviour beyond look-up; nothing here does I/O or imports a runtime.
+"""
+
+from edgeengine.spec.bundle import Manifest, SubgraphSpec
+from edgeengine.spec.plan import Plan, Step, TaskPlan
+from edgeengine.spec.processor import Processor
+from edgeengine.spec.profile import Latency, MachineRow, ProfileRow
+from edgeengine.spec.tensor import TensorSpec, format_shape, parse_shape
+
+__all__ = [
+    "Latency",
+    "MachineRow",
+    "Manifest",
+    "Plan",
+    "Processor",
+    "ProfileRow",
+    "Step",
+    "SubgraphSpec",
+    "TaskPlan",
+    "TensorSpec",
+    "format_shape",
+    "parse_shape",
+]

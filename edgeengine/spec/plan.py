@@ -1,0 +1,57 @@
+"""A plan: for one workload on one device, which subgraphs may run on which processors, and what that costs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from edgeengine.spec.processor import Processor
+from edgeengine.spec.profile import Latency
+
+SCHEMA = 1
+
+
+class Step(msgspec.Struct, frozen=True):
+    """An allowed move of a job: run `subgraph` on `processor`, which takes the job from position `start` to `stop`.
+
+    `latency` is what the planner expects there, tail included.
+    """
+
+    subgraph: str
+    start: int
+    stop: int
+    processor: str
+    latency: Latency
+
+
+class TaskPlan(msgspec.Struct, frozen=True):
+    """The steps open to one task. A job starts at position 0 and is done at `segments`; several steps may leave a position.
+
+    `bundle` is the bundle's hash ("" for a task given by latencies alone). `measured_ns` is the measured p50 of the chosen
+    chain run end to end, `whole_ns` that of the best whole model on one allowed processor (`whole_processor`): the first is
+    never larger. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason.
+    """
+
+    task: str
+    bundle: str
+    segments: int
+    steps: tuple[Step, ...]
+    measured_ns: int | None = None
+    whole_ns: int | None = None
+    whole_processor: str = ""
+    resident_bytes: int | None = None
+    verdict: str = "best effort"
+    reason: str = "no admission test ran"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """`device` is the device id the latencies hold for; `overheads` are the machine's own costs by name (see MachineRow)."""
+
+    schema: int
+    device: str
+    workload: str
+    processors: tuple[Processor, ...]
+    tasks: tuple[TaskPlan, ...]
+    overheads: dict[str, Latency] = {}
+
+    def task(self, name: str) -> TaskPlan:
+        return next(t for t in self.tasks if t.task == name)

@@ -1,0 +1,28 @@
+"""A processor: one place where a subgraph can run."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Processor(msgspec.Struct, frozen=True):
+    """Provider + device + thread configuration.
+
+    `resources` are held while a subgraph runs: processors sharing one never run at the same time ("both cores" excludes
+    "core 0"). `host_core` is the core its call occupies (the worker is pinned there; None = not pinned). `cores` are the
+    host cores its threads may use, one thread each. An unusable processor is listed with the `reason`, never replaced.
+    """
+
+    name: str
+    kind: str  # cpu | gpu | npu
+    provider: str
+    resources: tuple[str, ...]
+    host_core: int | None = None
+    cores: tuple[int, ...] = ()
+    threads: int = 1
+    emulated: bool = False
+    usable: bool = True
+    reason: str = ""
+
+    def conflicts(self, other: Processor) -> bool:
+        return not set(self.resources).isdisjoint(other.resources)

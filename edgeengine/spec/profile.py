@@ -1,0 +1,88 @@
+"""Measured latencies: what one subgraph costs on one processor under one condition, and what the machine itself costs."""
+
+from __future__ import annotations
+
+import bisect
+
+import msgspec
+
+# The stored quantiles of a latency distribution, in percent. Dense at the top: deadlines live in the tail.
+QUANTILES = (0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """A latency distribution in nanoseconds: `n` samples seen through the quantiles of QUANTILES."""
+
+    n: int
+    quantiles_ns: tuple[int, ...]
+
+    @classmethod
+    def of(cls, samples_ns: list[int]) -> Latency:
+        """Summarise samples (at least one). The quantile is the nearest rank, so every stored value was measured."""
+        ordered = sorted(samples_ns)
+        last = len(ordered) - 1
+        return cls(n=len(ordered), quantiles_ns=tuple(ordered[round(last * q / 100)] for q in QUANTILES))
+
+    @classmethod
+    def constant(cls, value_ns: int) -> Latency:
+        return cls(n=1, quantiles_ns=(value_ns,) * len(QUANTILES))
+
+    def at(self, percent: float) -> int:
+        """The quantile at `percent` (0..100), linear between the stored ones."""
+        hi = bisect.bisect_left(QUANTILES, percent)
+        if QUANTILES[hi] == percent or hi == 0:
+            return self.quantiles_ns[hi]
+        a, b = QUANTILES[hi - 1], QUANTILES[hi]
+        low, high = self.quantiles_ns[hi - 1], self.quantiles_ns[hi]
+        return round(low + (high - low) * (percent - a) / (b - a))
+
+    @property
+    def min_ns(self) -> int:
+        return self.quantiles_ns[0]
+
+    @property
+    def p50_ns(self) -> int:
+        return self.quantiles_ns[QUANTILES.index(50)]
+
+    @property
+    def p90_ns(self) -> int:
+        return self.quantiles_ns[QUANTILES.index(90)]
+
+    @property
+    def p99_ns(self) -> int:
+        return self.quantiles_ns[QUANTILES.index(99)]
+
+    @property
+    def max_ns(self) -> int:
+        return self.quantiles_ns[-1]
+
+
+class ProfileRow(msgspec.Struct, frozen=True):
+    """One measurement. Key: (bundle hash, device, processor, subgraph, shapes, condition).
+
+    `condition` is "back_to_back" or "period:<ms>". `shapes` is the canonical text of all input shapes: a row is never
+    reused for other shapes. `first_run_ns` and `create_ns` (session creation) are kept apart from the steady state.
+    `resident_bytes` is the growth of the process by the session, None where it could not be read.
+    """
+
+    bundle: str
+    device: str
+    processor: str
+    subgraph: str
+    shapes: str
+    condition: str
+    latency: Latency
+    first_run_ns: int
+    create_ns: int
+    resident_bytes: int | None
+    measured_at: str
+    versions: dict[str, str]
+
+
+class MachineRow(msgspec.Struct, frozen=True):
+    """A cost of the machine itself, of no bundle: "timer" (late wake-ups), "handoff" (event to start on an idle worker), …"""
+
+    device: str
+    name: str
+    latency: Latency
+    measured_at: str
