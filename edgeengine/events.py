@@ -1,0 +1,151 @@
+"""The scheduler's language: events go in, actions come out; both have a JSON form for the event log.
+
+Times are nanoseconds since the start of the run. Events name jobs by (task, index), so that a log can be replayed into a
+fresh scheduler; actions name them the same way.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Event(msgspec.Struct, tag_field="event", gc=False):
+    at_ns: int
+
+
+class Released(Event, tag="released", gc=False):
+    """`release_ns` is the nominal time, however late the event. `deadline_ns` is absolute; None = the task's own."""
+
+    task: str
+    index: int
+    release_ns: int
+    deadline_ns: int | None = None
+
+
+class InputReplaced(Event, tag="input_replaced", gc=False):
+    """A waiting job got newer input; it keeps its release and deadline."""
+
+    task: str
+    index: int
+
+
+class Cancelled(Event, tag="cancelled", gc=False):
+    task: str
+    index: int
+
+
+class Started(Event, tag="started", gc=False):
+    task: str
+    index: int
+    processor: str
+
+
+class Finished(Event, tag="finished", gc=False):
+    """A subgraph ended. `outcome` is "done", or "cancelled" for a run that was cut short."""
+
+    task: str
+    index: int
+    processor: str
+    outcome: str
+    duration_ns: int
+
+
+class Failed(Event, tag="failed", gc=False):
+    task: str
+    index: int
+    processor: str
+    cause: str
+
+
+class ProcessorLost(Event, tag="processor_lost", gc=False):
+    processor: str
+    cause: str
+
+
+class ProcessorBack(Event, tag="processor_back", gc=False):
+    processor: str
+
+
+class EstimateChanged(Event, tag="estimate_changed", gc=False):
+    task: str
+    subgraph: str
+    processor: str
+    p50_ns: int
+    p99_ns: int
+
+
+class VersionReady(Event, tag="version_ready", gc=False):
+    task: str
+    version: str
+
+
+class Time(Event, tag="time", gc=False):
+    """A wake-up that was asked for, or nothing but the passing of time."""
+
+
+class Action(msgspec.Struct, tag_field="action", gc=False):
+    pass
+
+
+class Start(Action, tag="start", gc=False):
+    """Run `subgraph` of the job on `processor` now."""
+
+    task: str
+    index: int
+    subgraph: str
+    processor: str
+
+
+class Cancel(Action, tag="cancel", gc=False):
+    """Cut the job's running subgraph short; it ends as a Finished("cancelled")."""
+
+    task: str
+    index: int
+
+
+class Drop(Action, tag="drop", gc=False):
+    task: str
+    index: int
+    cause: str
+
+
+class Reject(Action, tag="reject", gc=False):
+    task: str
+    index: int
+    cause: str
+
+
+class Hold(Action, tag="hold", gc=False):
+    """Start nothing on `processor` before `until_ns`."""
+
+    processor: str
+    until_ns: int
+
+
+class Wake(Action, tag="wake", gc=False):
+    """Send a Time event at `at_ns`, at the latest."""
+
+    at_ns: int
+
+
+AnyEvent = (
+    Released | InputReplaced | Cancelled | Started | Finished | Failed | ProcessorLost | ProcessorBack
+    | EstimateChanged | VersionReady | Time
+)  # fmt: skip
+AnyAction = Start | Cancel | Drop | Reject | Hold | Wake
+
+
+class LogLine(msgspec.Struct):
+    """One step of the scheduler: the event, and what it answered."""
+
+    event: AnyEvent
+    actions: list[AnyAction]
+
+
+def dump_log(lines: list[LogLine]) -> bytes:
+    """JSON lines, one per step; equal logs give equal bytes."""
+    return msgspec.json.Encoder().encode_lines(lines)
+
+
+def load_log(data: bytes) -> list[LogLine]:
+    return msgspec.json.Decoder(LogLine).decode_lines(data)

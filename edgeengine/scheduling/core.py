@@ -1,0 +1,332 @@
+"""The scheduler core: `step(event) -> actions`. No I/O, no threads, no clock: `event.at_ns` is all it knows of time.
+
+Invariants: a job ends exactly once, with a cause unless it was met; no two running subgraphs share a resource; a subgraph starts
+only after its job's previous one, the parent's job (`after`) and, with carried state, the previous job have ended.
+"""
+
+from __future__ import annotations
+
+import random
+
+from edgeengine.errors import InternalError, UserError
+from edgeengine.events import (
+    AnyAction, AnyEvent, Cancel, Cancelled, Drop, EstimateChanged, Failed, Finished, Hold, InputReplaced, LogLine,
+    ProcessorBack, ProcessorLost, Reject, Released, Start, Started, Time, VersionReady,
+)  # fmt: skip
+from edgeengine.scheduling.job import (
+    BLOCKED, DROPPED, ENDED, FAILED, LATE, MET, READY, REJECTED, RUNNING, Job, Move, ProcessorState, Task,
+)  # fmt: skip
+from edgeengine.scheduling.view import Policy, View
+from edgeengine.spec import Plan
+from edgeengine.workload import Workload
+
+
+class Scheduler:
+    """Feed it every event once, in time order; do what it answers.
+
+    After each `step`, `ended` holds the jobs that ended in it. `seed` decides which children with a `probability` are drawn.
+    With `keep_log`, `log` holds every step: replayed into a fresh scheduler it yields the same actions.
+    """
+
+    def __init__(self, workload: Workload, plan: Plan, policy: Policy, *, seed: int = 0, keep_log: bool = False):
+        bits: dict[str, int] = {}
+        processors = []
+        for i, p in enumerate(plan.processors):
+            mask = 0
+            for resource in p.resources:
+                mask |= 1 << bits.setdefault(resource, len(bits))
+            processors.append(ProcessorState(p, i, mask))
+        self._processors = {p.name: p for p in processors}
+        tasks = [Task(spec, plan.task(spec.name), i, self._processors) for i, spec in enumerate(workload.tasks)]
+        self.tasks = {t.name: t for t in tasks}
+        for task in tasks:
+            if task.spec.after is not None:
+                task.parent = self.tasks[task.spec.after]
+                task.parent.children.append(task)
+        self._jobs: dict[tuple[str, int], Job] = {}
+        self._ready: dict[Job, None] = {}
+        self._view = View(tasks, processors, self._ready)
+        self._policy, self._seed = policy, seed
+        self._now = 0
+        self.ended: list[Job] = []
+        self.log: list[LogLine] | None = [] if keep_log else None
+        self._handlers = {
+            Released: self._released, Started: self._started, Finished: self._finished, Failed: self._failed,
+            Cancelled: self._cancelled, InputReplaced: self._input_replaced, ProcessorLost: self._processor_lost,
+            ProcessorBack: self._processor_back, EstimateChanged: self._estimate_changed,
+            VersionReady: self._version_ready, Time: self._time,
+        }  # fmt: skip
+
+    @property
+    def idle(self) -> bool:
+        """No job is alive."""
+        return not self._jobs
+
+    def job(self, task: str, index: int) -> Job:
+        """A job that has not ended. Raises KeyError otherwise."""
+        return self._jobs[task, index]
+
+    def alive(self) -> list[Job]:
+        return list(self._jobs.values())
+
+    def step(self, event: AnyEvent) -> list[AnyAction]:
+        """Take one event; returns what to do now, in order."""
+        self._now = event.at_ns
+        self.ended = []
+        actions: list[AnyAction] = []
+        # Handlers say whether anything changed that a policy could act on.
+        if self._handlers[type(event)](event, actions) and self._ready:  # type: ignore[operator]
+            decided = self._policy.decide(self._view, self._now)
+            for action in decided:
+                self._apply(action)
+            actions += decided
+        if self.log is not None:
+            self.log.append(LogLine(event, actions))
+        return actions
+
+    # ---- events ----
+
+    def _released(self, e: Released, _: list[AnyAction]) -> bool:
+        task = self.tasks.get(e.task)
+        if task is None:
+            raise UserError(f"there is no task {e.task!r}; known: {', '.join(self.tasks)}")
+        if task.period_ns is not None:
+            task.next_release_ns = e.release_ns + task.period_ns
+        if task.parent is not None and not self._drawn(task, e.index):
+            return False
+        deadline_ns = e.deadline_ns
+        if deadline_ns is None and task.deadline_ns is not None:
+            deadline_ns = e.release_ns + task.deadline_ns
+        job = self._admit(task, e.index, e.release_ns, deadline_ns)
+        if task.parent is not None and job.state != ENDED:
+            ended_well = task.parent_ended.pop(e.index, None)
+            if ended_well is None:
+                task.waiting[e.index] = job
+                self._block(job)
+            elif not ended_well:
+                self._end(job, DROPPED, "parent")
+        return True
+
+    def _started(self, e: Started, _: list[AnyAction]) -> bool:
+        p = self._processors[e.processor]
+        job = self._jobs.get((e.task, e.index))
+        if job is None or p.job is not job:
+            return False  # lost with its processor meanwhile
+        p.started_ns = self._now
+        if job.start_ns is None:
+            job.start_ns = self._now
+        return False
+
+    def _finished(self, e: Finished, _: list[AnyAction]) -> bool:
+        job = self._vacate(e.processor, e.task, e.index)
+        if job is None:
+            return False
+        if job.cancelling or e.outcome != "done":
+            self._end(job, DROPPED, "cancelled")
+            return True
+        assert job.move is not None
+        job.position = job.move.stop
+        if job.position < job.task.segments:
+            job.state = READY
+            self._ready[job] = None
+        elif job.deadline_ns is not None and self._now > job.deadline_ns:
+            self._end(job, LATE, "finished after its deadline")
+        else:
+            self._end(job, MET, "")
+        return True
+
+    def _failed(self, e: Failed, _: list[AnyAction]) -> bool:
+        job = self._vacate(e.processor, e.task, e.index)
+        if job is not None:
+            self._end(job, FAILED, e.cause)
+        return job is not None
+
+    def _cancelled(self, e: Cancelled, actions: list[AnyAction]) -> bool:
+        job = self._jobs.get((e.task, e.index))
+        if job is None:
+            return False
+        if job.state == RUNNING:
+            job.cancelling = True
+            actions.append(Cancel(e.task, e.index))
+            return False
+        self._end(job, DROPPED, "cancelled")
+        return True
+
+    def _input_replaced(self, e: InputReplaced, _: list[AnyAction]) -> bool:
+        return (e.task, e.index) in self._jobs
+
+    def _processor_lost(self, e: ProcessorLost, _: list[AnyAction]) -> bool:
+        p = self._processors[e.processor]
+        p.available = False
+        self._refresh_tasks()
+        if p.job is not None:
+            job = self._vacate(p.name, p.job.task.name, p.job.index)
+            assert job is not None
+            if any(m.processor.available for m in job.task.moves[job.position]) and not job.cancelling:
+                job.state = READY  # its inputs are still there: another processor may run the subgraph
+                job.task.unstarted += job.position == 0
+                self._ready[job] = None
+            else:
+                self._end(job, FAILED, f"processor lost: {e.cause}")
+        return True
+
+    def _processor_back(self, e: ProcessorBack, _: list[AnyAction]) -> bool:
+        self._processors[e.processor].available = True
+        self._refresh_tasks()
+        return True
+
+    def _estimate_changed(self, e: EstimateChanged, _: list[AnyAction]) -> bool:
+        task = self.tasks[e.task]
+        for moves in task.moves:
+            for move in moves:
+                if move.subgraph == e.subgraph and move.processor.name == e.processor:
+                    move.p50_ns, move.p99_ns = e.p50_ns, e.p99_ns
+        task.refresh_best()
+        return True
+
+    def _version_ready(self, e: VersionReady, _: list[AnyAction]) -> bool:
+        self.tasks[e.task].version = e.version
+        return True
+
+    def _time(self, e: Time, _: list[AnyAction]) -> bool:
+        return True
+
+    # ---- actions of the policy ----
+
+    def _apply(self, action: AnyAction) -> None:
+        kind = type(action)
+        if kind is Start:
+            self._start(action)  # type: ignore[arg-type]
+        elif kind is Drop or kind is Reject:
+            job = self._jobs.get((action.task, action.index))  # type: ignore[union-attr]
+            if job is None or job.state == RUNNING:
+                raise InternalError(f"policy {self._policy.name!r} ends a job that is not waiting: {action}")
+            self._end(job, DROPPED if kind is Drop else REJECTED, action.cause)  # type: ignore[union-attr]
+        elif kind is Cancel:
+            job = self._jobs.get((action.task, action.index))  # type: ignore[union-attr]
+            if job is None or job.state != RUNNING:
+                raise InternalError(f"policy {self._policy.name!r} cancels a job that does not run: {action}")
+            job.cancelling = True
+        elif kind is Hold:
+            p = self._processors[action.processor]  # type: ignore[union-attr]
+            p.held_until_ns = max(p.held_until_ns, action.until_ns)  # type: ignore[union-attr]
+
+    def _start(self, action: Start) -> None:
+        job = self._jobs.get((action.task, action.index))
+        p = self._processors.get(action.processor)
+        if job is None or p is None or job.state != READY:
+            raise InternalError(f"policy {self._policy.name!r} starts what is not ready: {action}")
+        if not p.available or p.mask & self._view.busy_mask or p.held_until_ns > self._now:
+            raise InternalError(f"policy {self._policy.name!r} starts on a processor that is not free: {action}")
+        move = self._move(job, action)
+        job.state, job.processor, job.move = RUNNING, p, move
+        if job.position == 0:
+            job.task.unstarted -= 1
+        p.job, p.move, p.started_ns = job, move, None
+        self._view.busy_mask |= p.mask
+        del self._ready[job]
+
+    def _move(self, job: Job, action: Start) -> Move:
+        for move in job.task.moves[job.position]:
+            if move.subgraph == action.subgraph and move.processor.name == action.processor:
+                return move
+        raise InternalError(f"policy {self._policy.name!r} starts what the plan does not allow: {action}")
+
+    # ---- the life of a job ----
+
+    def _admit(self, task: Task, index: int, release_ns: int, deadline_ns: int | None) -> Job:
+        """Make the job and let it in, unless the task's queue says otherwise."""
+        if (task.name, index) in self._jobs:
+            raise InternalError(f"job {task.name}#{index} was released twice")
+        job = Job(task, index, release_ns, deadline_ns)
+        if task.latest_only:
+            for older in [j for j in self._jobs.values() if j.task is task and j.position == 0 and j.state != RUNNING]:
+                self._end(older, DROPPED, "stale: newer input came")
+        self._jobs[task.name, index] = job
+        task.unstarted += 1
+        if task.queue_limit is not None and task.unstarted > task.queue_limit:
+            self._end(job, REJECTED, f"queue full ({task.queue_limit})")
+            return job
+        if task.serial:
+            if task.tail is not None:
+                job.previous, task.tail.follower = task.tail, job
+                job.blockers += 1
+            task.tail = job
+        if job.blockers == 0:
+            job.state = READY
+            self._ready[job] = None
+        return job
+
+    def _block(self, job: Job) -> None:
+        job.blockers += 1
+        if job.state == READY:
+            job.state = BLOCKED
+            del self._ready[job]
+
+    def _unblock(self, job: Job) -> None:
+        job.blockers -= 1
+        if job.blockers == 0:
+            job.state = READY
+            self._ready[job] = None
+
+    def _vacate(self, processor: str, task: str, index: int) -> Job | None:
+        """Take the job off its processor; None if it is not there (the processor was lost meanwhile)."""
+        p = self._processors[processor]
+        job = p.job
+        if job is None or job.task.name != task or job.index != index:
+            return None
+        self._view.busy_mask &= ~p.mask
+        p.job = p.move = p.started_ns = None
+        job.processor, job.last_processor = None, p
+        return job
+
+    def _end(self, job: Job, outcome: str, cause: str) -> None:
+        task = job.task
+        if job.state == READY:
+            del self._ready[job]
+        if job.position == 0 and job.state != RUNNING:
+            task.unstarted -= 1
+        job.state, job.outcome, job.cause, job.finish_ns = ENDED, outcome, cause, self._now
+        del self._jobs[task.name, job.index]
+        task.waiting.pop(job.index, None)
+        self.ended.append(job)
+        self._unchain(job)
+        for child in task.children:
+            self._parent_ended(child, job)
+
+    def _unchain(self, job: Job) -> None:
+        """Take an ended job out of its serial chain; its follower waits for whom it waited for."""
+        previous, follower = job.previous, job.follower
+        if job.task.tail is job:
+            job.task.tail = previous
+        if previous is not None:
+            previous.follower = follower
+        if follower is not None:
+            follower.previous = previous
+            if previous is None:
+                self._unblock(follower)
+        job.previous = job.follower = None
+
+    def _parent_ended(self, child: Task, parent: Job) -> None:
+        if child.own_pattern:
+            job = child.waiting.pop(parent.index, None)
+            if job is None:
+                child.parent_ended[parent.index] = parent.finished
+            elif parent.finished:
+                self._unblock(job)
+            else:
+                self._end(job, DROPPED, "parent")
+        elif self._drawn(child, parent.index):
+            deadline_ns = None if child.deadline_ns is None else parent.release_ns + child.deadline_ns
+            job = self._admit(child, parent.index, self._now, deadline_ns)
+            if not parent.finished and job.state != ENDED:
+                self._end(job, DROPPED, "parent")
+
+    def _drawn(self, child: Task, index: int) -> bool:
+        if child.probability >= 1:
+            return True
+        return random.Random(f"child:{self._seed}:{child.name}:{index}").random() < child.probability
+
+    def _refresh_tasks(self) -> None:
+        for task in self.tasks.values():
+            task.refresh_best()

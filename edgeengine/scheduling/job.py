@@ -1,0 +1,137 @@
+"""What the scheduler knows: tasks with the moves open to them, jobs, and processors with what runs there.
+
+Times are nanoseconds since the start of the run. These objects are the scheduler's own: policies read them through the View,
+drivers read ended jobs as records; only the core writes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgeengine.spec import Processor, Step, TaskPlan
+from edgeengine.workload import Task as TaskSpec
+
+RANK = {"high": 0, "normal": 1, "background": 2}
+TRAIN_RANK = 3
+
+BLOCKED, READY, RUNNING, ENDED = range(4)
+
+MET, LATE, DROPPED, FAILED, REJECTED = "met", "late", "dropped", "failed", "rejected"
+OUTCOMES = (MET, LATE, DROPPED, FAILED, REJECTED)
+
+UNREACHABLE_NS = 1 << 62
+
+
+class ProcessorState:
+    """A processor now. `mask` has a bit per resource it holds while running."""
+
+    __slots__ = ("spec", "name", "index", "mask", "available", "job", "move", "started_ns", "held_until_ns")
+
+    def __init__(self, spec: Processor, index: int, mask: int):
+        self.spec, self.name, self.index, self.mask = spec, spec.name, index, mask
+        self.available = spec.usable
+        self.job: Job | None = None
+        self.move: Move | None = None
+        self.started_ns: int | None = None
+        self.held_until_ns = 0
+
+    def remaining_ns(self, now: int) -> int:
+        """Expected time until this processor is free, 0 when idle (and when it overran its estimate)."""
+        if self.move is None:
+            return 0
+        begun = self.started_ns if self.started_ns is not None else now
+        return max(begun + self.move.p50_ns - now, 0)
+
+
+class Move:
+    """One step of the plan: run `subgraph` on `processor`, from position `start` to `stop`."""
+
+    __slots__ = ("subgraph", "start", "stop", "processor", "p50_ns", "p99_ns")
+
+    def __init__(self, step: Step, processor: ProcessorState):
+        self.subgraph, self.start, self.stop = step.subgraph, step.start, step.stop
+        self.processor = processor
+        self.p50_ns, self.p99_ns = step.latency.p50_ns, step.latency.p99_ns
+
+
+class Task:
+    """A task of the workload with its plan. `moves[p]` leave position p; `best_ns[p]` is the least p50 time left from there."""
+
+    __slots__ = (
+        "name", "index", "spec", "rank", "period_ns", "deadline_ns", "train", "serial", "own_pattern", "probability",
+        "latest_only", "queue_limit", "segments", "moves", "best_ns", "parent", "children", "parent_ended", "waiting",
+        "tail", "unstarted", "next_release_ns", "version",
+    )  # fmt: skip
+
+    def __init__(self, spec: TaskSpec, plan: TaskPlan, index: int, processors: dict[str, ProcessorState]):
+        self.name, self.index, self.spec = spec.name, index, spec
+        self.train = spec.is_training
+        self.rank = TRAIN_RANK if self.train else RANK[spec.criticality]
+        self.period_ns, self.deadline_ns = spec.period_ns, spec.relative_deadline_ns
+        self.serial = bool(spec.carry)
+        self.own_pattern = spec.has_pattern or spec.after is None
+        self.probability = spec.probability
+        self.latest_only, self.queue_limit = spec.latest_only, spec.queue_limit
+        self.segments = plan.segments
+        self.moves: list[list[Move]] = [[] for _ in range(plan.segments + 1)]
+        for step in plan.steps:
+            if step.processor in processors:
+                self.moves[step.start].append(Move(step, processors[step.processor]))
+        self.best_ns: list[int] = []
+        self.refresh_best()
+        self.parent: Task | None = None
+        self.children: list[Task] = []
+        self.parent_ended: dict[int, bool] = {}  # index -> parent finished well, for jobs of ours not released yet
+        self.waiting: dict[int, Job] = {}  # index -> our job that waits for the parent's
+        self.tail: Job | None = None  # last job of a serial task that has not ended
+        self.unstarted = 0
+        self.next_release_ns: int | None = None
+        self.version = ""
+
+    def refresh_best(self) -> None:
+        """Recompute `best_ns` over the processors available now (backwards: a step only goes forward)."""
+        best = [UNREACHABLE_NS] * (self.segments + 1)
+        best[self.segments] = 0
+        for position in range(self.segments - 1, -1, -1):
+            for move in self.moves[position]:
+                if move.processor.available:
+                    best[position] = min(best[position], move.p50_ns + best[move.stop])
+        self.best_ns = best
+
+
+class Job:
+    """One release of a task; after its end, the record of it (`outcome`, `cause`, times).
+
+    `start_ns` is the start of its first subgraph, None if none began. `data` belongs to the driver; the core never looks.
+    """
+
+    __slots__ = (
+        "task", "index", "release_ns", "deadline_ns", "state", "position", "blockers", "processor", "move",
+        "start_ns", "finish_ns", "outcome", "cause", "cancelling", "previous", "follower", "data", "last_processor",
+    )  # fmt: skip
+
+    def __init__(self, task: Task, index: int, release_ns: int, deadline_ns: int | None):
+        self.task, self.index, self.release_ns, self.deadline_ns = task, index, release_ns, deadline_ns
+        self.state, self.position, self.blockers = BLOCKED, 0, 0
+        self.processor: ProcessorState | None = None
+        self.move: Move | None = None
+        self.last_processor: ProcessorState | None = None  # where the tensors it reads next were made
+        self.start_ns: int | None = None
+        self.finish_ns: int | None = None
+        self.outcome, self.cause = "", ""
+        self.cancelling = False
+        self.previous: Job | None = None
+        self.follower: Job | None = None
+        self.data: Any = None
+
+    @property
+    def remaining_ns(self) -> int:
+        """Least expected (p50) processing time left, waiting not counted."""
+        return self.task.best_ns[self.position]
+
+    @property
+    def finished(self) -> bool:
+        return self.outcome in (MET, LATE)
+
+    def __repr__(self) -> str:
+        return f"Job({self.task.name}#{self.index} at {self.position}/{self.task.segments} {self.outcome or self.state})"

@@ -1,0 +1,27 @@
+"""Earliest deadline first within a criticality class, the higher class first; non-preemptive, at subgraph granularity.
+
+A running subgraph is never interrupted: a job gives way only between its subgraphs (Liu & Layland 1973 for the rule;
+Jeffay et al. 1991 for its non-preemptive form).
+"""
+
+from __future__ import annotations
+
+from edgeengine.events import AnyAction
+from edgeengine.scheduling.job import UNREACHABLE_NS, Job
+from edgeengine.scheduling.list_scheduling import start_in_order
+from edgeengine.scheduling.view import View
+
+
+def _urgency(job: Job) -> tuple[int, int, int, int, int]:
+    deadline = UNREACHABLE_NS if job.deadline_ns is None else job.deadline_ns
+    return (job.task.rank, deadline, job.release_ns, job.task.index, job.index)
+
+
+class Edf:
+    name = "edf"
+
+    def __init__(self, early_drop: bool = True):
+        self.early_drop = early_drop
+
+    def decide(self, view: View, now: int) -> list[AnyAction]:
+        return start_in_order(view, sorted(view.ready, key=_urgency), now, self.early_drop)

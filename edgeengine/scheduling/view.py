@@ -1,0 +1,56 @@
+"""What a policy sees, and what a policy is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from edgeengine.events import AnyAction
+from edgeengine.scheduling.job import Job, Move, ProcessorState, Task
+
+
+class View:
+    """The scheduler's state, complete and read-only: change nothing you reach through it.
+
+    `ready`: jobs that may start their next subgraph, in the order they became ready. `processors` by index, `tasks` by index.
+    `busy_mask`: bits of the resources now held; a processor can start iff its `mask` shares no bit with it (see `free`).
+    """
+
+    __slots__ = ("tasks", "processors", "_ready", "busy_mask")
+
+    def __init__(self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None]):
+        self.tasks, self.processors, self._ready = tasks, processors, ready
+        self.busy_mask = 0
+
+    @property
+    def ready(self) -> Iterable[Job]:
+        return self._ready
+
+    def running(self) -> list[ProcessorState]:
+        """Processors that run something: `.job`, `.move`, `.started_ns`, `.remaining_ns(now)`."""
+        return [p for p in self.processors if p.job is not None]
+
+    def free(self, now: int) -> list[ProcessorState]:
+        """Processors on which a subgraph could start now."""
+        busy = self.busy_mask
+        return [p for p in self.processors if p.available and not (p.mask & busy) and p.held_until_ns <= now]
+
+    def moves(self, job: Job) -> list[Move]:
+        """Alternatives for the job's next subgraph. Where a move leads to (`stop`), the chain goes on."""
+        return job.task.moves[job.position]
+
+    def location(self, job: Job) -> ProcessorState | None:
+        """The processor that made the tensors the job reads next; None at its inputs."""
+        return job.last_processor
+
+    def next_release_ns(self, task: Task) -> int | None:
+        """The task's next known nominal release; None where releases cannot be foreseen."""
+        return task.next_release_ns
+
+
+class Policy(Protocol):
+    """Turns the view into actions. Called under the scheduler's lock: be quick, keep no clock, draw no unseeded number."""
+
+    name: str
+
+    def decide(self, view: View, now: int) -> list[AnyAction]: ...

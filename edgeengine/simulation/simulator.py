@@ -1,0 +1,139 @@
+"""The virtual-time driver: a heap of what happens next, the scheduler core, and nothing else.
+
+At equal times entries follow clock.ORDER_*, then processor or task index: the same order in which the live engine's threads
+wake on a virtual clock, so that both produce the same event log.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+
+from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
+from edgeengine.events import AnyAction, AnyEvent, Finished, Hold, LogLine, Released, Start, Started, Time, Wake
+from edgeengine.scheduling import Job, Policy, Scheduler
+from edgeengine.scheduling.follow_up import first_training_releases, training_releases
+from edgeengine.simulation.execution import ExecutionTimes
+from edgeengine.spec import Latency, Plan
+from edgeengine.workload import Releases, Workload
+
+NOTHING = Latency.constant(0)
+
+
+@dataclass
+class Simulation:
+    """What a simulated run left: its ended jobs in order of end, the event log if kept, and when it was over."""
+
+    jobs: list[Job]
+    log: list[LogLine] | None
+    end_ns: int
+
+
+def simulate(
+    workload: Workload,
+    plan: Plan,
+    policy: Policy,
+    times: ExecutionTimes,
+    *,
+    stop_ns: int,
+    seed: int = 0,
+    keep_log: bool = False,
+) -> Simulation:
+    """Release every job with release < `stop_ns`, then drain."""
+    return _Simulator(workload, plan, policy, times, stop_ns, seed, keep_log).run()
+
+
+class _Simulator:
+    def __init__(
+        self, workload: Workload, plan: Plan, policy: Policy, times: ExecutionTimes,
+        stop_ns: int, seed: int, keep_log: bool,
+    ):  # fmt: skip
+        self._scheduler = Scheduler(workload, plan, policy, seed=seed, keep_log=keep_log)
+        self._releases = Releases(workload, stop_ns)
+        self._task_index = {t.name: i for i, t in enumerate(workload.tasks)}
+        self._processor_index = {p.name: i for i, p in enumerate(plan.processors)}
+        self._latency = {
+            (t.task, s.subgraph, s.processor): s.latency for t in plan.tasks for s in t.steps
+        }  # fmt: skip
+        self._timer = plan.overheads.get("timer", NOTHING)
+        self._handoff = plan.overheads.get("handoff", NOTHING)
+        self._next = plan.overheads.get("next", NOTHING)
+        self._of = times.of
+        self._stop_ns = stop_ns
+        self._heap: list[tuple[int, int, int, int, AnyEvent | Start]] = []
+        self._seq = count()
+        self._jobs: list[Job] = []
+        self._late_for_ns = -1
+        self._late_ns = 0
+
+    def run(self) -> Simulation:
+        for event in first_training_releases(self._scheduler.tasks.values()):
+            self._step(event, None)
+        self._push_release()
+        now, heap = 0, self._heap
+        while heap:
+            now, order, _, _, item = heapq.heappop(heap)
+            if order == ORDER_START:
+                self._begin(item, now)  # type: ignore[arg-type]
+            elif order == ORDER_FINISH:
+                self._step(item, item.processor)  # type: ignore[arg-type, union-attr]
+            else:
+                self._step(item, None)  # type: ignore[arg-type]
+                if order == ORDER_RELEASE:
+                    self._push_release()
+        return Simulation(self._jobs, self._scheduler.log, now)
+
+    def _push(self, at_ns: int, order: int, index: int, item: AnyEvent | Start) -> None:
+        heapq.heappush(self._heap, (at_ns, order, index, next(self._seq), item))
+
+    def _push_release(self) -> None:
+        """One release ahead is enough: each pops the next. Releases at one instant share the timer's wake-up."""
+        if self._releases.next_ns is None:
+            return
+        release_ns, task, index = self._releases.pop()
+        if release_ns != self._late_for_ns:
+            self._late_for_ns, self._late_ns = release_ns, self._of(self._timer)
+        at_ns = release_ns + self._late_ns
+        self._push(at_ns, ORDER_RELEASE, self._task_index[task], Released(at_ns, task, index, release_ns))
+
+    def _step(self, event: AnyEvent, processor: str | None) -> None:
+        """Step the core as the thread that has `event`; `processor`: the one whose worker that is."""
+        own: Start | None = None
+        pending = [event]
+        now = event.at_ns
+        for e in pending:
+            actions = self._scheduler.step(e)
+            self._jobs += self._scheduler.ended
+            own = self._perform(actions, now, processor) or own
+            if self._scheduler.ended:
+                pending += training_releases(self._scheduler.ended, now, self._stop_ns)
+        if own is not None:  # a worker takes its own next subgraph last, and without a hand-off
+            at_ns = now + self._of(self._next)
+            if at_ns == now:
+                self._begin(own, now)
+            else:
+                self._push(at_ns, ORDER_START, self._processor_index[own.processor], own)
+
+    def _perform(self, actions: list[AnyAction], now: int, processor: str | None) -> Start | None:
+        own = None
+        for action in actions:
+            if type(action) is Start:
+                if action.processor == processor:
+                    own = action
+                else:
+                    at_ns = now + self._of(self._handoff)
+                    self._push(at_ns, ORDER_START, self._processor_index[action.processor], action)
+            elif type(action) is Wake:
+                self._push(max(action.at_ns, now), ORDER_WAKE, 0, Time(max(action.at_ns, now)))
+            elif type(action) is Hold:
+                self._push(action.until_ns, ORDER_WAKE, 0, Time(action.until_ns))
+        return own
+
+    def _begin(self, start: Start, now: int) -> None:
+        self._scheduler.step(Started(now, start.task, start.index, start.processor))
+        # Zero would let a finish overtake the releases of its own instant.
+        duration_ns = max(self._of(self._latency[start.task, start.subgraph, start.processor]), 1)
+        at_ns = now + duration_ns
+        finished = Finished(at_ns, start.task, start.index, start.processor, "done", duration_ns)
+        self._push(at_ns, ORDER_FINISH, self._processor_index[start.processor], finished)

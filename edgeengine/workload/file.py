@@ -1,0 +1,157 @@
+"""Read and check a workload file. Every fault is one line: the file, the task, the key, and what to write instead."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+from edgeengine.errors import UserError
+from edgeengine.spec import parse_shape
+from edgeengine.workload.task import Task, Workload
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    task: list[Task] = []
+
+
+def load_workload(path: str | Path) -> Workload:
+    """Read the TOML file at `path`; models, traces and inputs are resolved against its folder.
+
+    Raises UserError for anything that could not run: unknown keys, negative times, duplicate names, unknown or circular
+    `after`, missing models.
+    """
+    file = Path(path)
+    try:
+        raw = file.read_bytes()
+    except OSError as e:
+        raise UserError(f"{file}: cannot read the workload ({e.strerror}); give the path of a workload TOML") from e
+    return parse_workload(raw, str(file))
+
+
+def parse_workload(raw: bytes, path: str = "workload") -> Workload:
+    """As load_workload, from bytes."""
+    try:
+        document = tomllib.loads(raw.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise UserError(f"{path}: not valid TOML ({e}); see docs/workload.md for the format") from e
+    try:
+        tasks = msgspec.convert(document, _File).task
+    except msgspec.ValidationError as e:
+        raise UserError(f"{path}: {_readable(str(e), document)}; see docs/workload.md for the keys") from e
+    if not tasks:
+        raise UserError(f"{path}: no [[task]] in it; add at least one")
+    by_name: dict[str, Task] = {}
+    for task in tasks:
+        if task.name in by_name:
+            raise UserError(f"{path}: two tasks are named {task.name!r}; names must differ")
+        by_name[task.name] = task
+    for task in tasks:
+        _check_task(task, by_name, path)
+    _check_cycles(by_name, path)
+    resolved = tuple(_resolve(t, by_name, Path(path).parent) for t in tasks)
+    return Workload(tasks=resolved, path=path, sha256=hashlib.sha256(raw).hexdigest())
+
+
+def _readable(message: str, document: dict[str, object]) -> str:
+    """msgspec says `$.task[2].period_ms`; people know their tasks by name."""
+    tasks = document.get("task")
+    if isinstance(tasks, list):
+        for i, table in enumerate(tasks):
+            name = table.get("name", f"number {i + 1}") if isinstance(table, dict) else f"number {i + 1}"
+            message = message.replace(f"`$.task[{i}]", f"`task {name}").replace("`task " + str(name) + ".", f"`task {name}, key ")
+    return message
+
+
+def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
+    def refuse(key: str, what: str) -> UserError:
+        return UserError(f"{path}: task {task.name!r}, {key}: {what}")
+
+    if not task.name or "." in task.name:
+        raise refuse("name", "must not be empty nor hold a dot")
+    for key in ("period_ms", "rate_hz", "deadline_ms"):
+        value = getattr(task, key)
+        if value is not None and not 0 < value < 1e12:
+            raise refuse(key, f"must be a positive number, not {value}")
+    patterns = [k for k in ("period_ms", "rate_hz", "arrivals") if getattr(task, k) is not None]
+    if len(patterns) > 1:
+        raise refuse(patterns[1], f"give only one release pattern, not {' and '.join(patterns)}")
+    if task.arrivals is not None:
+        if (task.arrivals.poisson is None) == (task.arrivals.trace is None):
+            raise refuse("arrivals", "give either poisson = RATE_HZ or trace = FILE")
+        if task.arrivals.poisson is not None and not 0 < task.arrivals.poisson < 1e9:
+            raise refuse("arrivals", f"poisson rate must be a positive number, not {task.arrivals.poisson}")
+    if not 0 <= task.probability <= 1:
+        raise refuse("probability", f"must lie in 0..1, not {task.probability}")
+    if task.probability < 1 and task.after is None:
+        raise refuse("probability", "only a task with `after` can have one")
+    if task.is_training and (task.after is not None or patterns):
+        raise refuse("kind", "a training task is released when its previous step ended; give no pattern and no `after`")
+    if task.segments < 1:
+        raise refuse("segments", f"must be at least 1, not {task.segments}")
+    _check_source(task, by_name, refuse)
+
+
+def _check_source(task: Task, by_name: dict[str, Task], refuse) -> None:  # type: ignore[no-untyped-def]
+    if (task.model is None) == (not task.latency_ms):
+        raise refuse("model", "give a model (bundle or .onnx), or latency_ms = {processor = ms} to simulate without one")
+    for name, value in task.latency_ms.items():
+        if not 0 < value < 1e12:
+            raise refuse(f"latency_ms.{name}", f"must be a positive number, not {value}")
+    for name, text in task.shapes.items():
+        parse_shape(text, f"task {task.name!r}, shapes.{name}")
+    if task.after is not None and task.after not in by_name:
+        raise refuse("after", f"there is no task {task.after!r}; known: {', '.join(by_name)}")
+    for name, source in task.feed.items():
+        parent = source.split(".", 1)[0]
+        if "." not in source or parent not in by_name:
+            raise refuse(f"feed.{name}", f"{source!r} is not like TASK.OUTPUT with one of {', '.join(by_name)}")
+        if parent != task.after:
+            raise refuse(f"feed.{name}", f"reads {parent!r}: also write after = {parent!r}, so that it is there")
+    if task.window is not None and (not task.feed or task.window.hop < 1 or task.window.frames < task.window.hop):
+        raise refuse("window", "needs a feed, hop >= 1 and frames >= hop")
+    if task.glue is not None and ":" not in task.glue:
+        raise refuse("glue", f"{task.glue!r} is not like module:function")
+    if task.stale is not None and task.stale != "latest":
+        limit = task.stale.removeprefix("queue:")
+        if limit == task.stale or not limit.isdigit() or int(limit) < 1:
+            raise refuse("stale", f'{task.stale!r} is neither "latest" nor "queue:N" with N >= 1')
+
+
+def _check_cycles(by_name: dict[str, Task], path: str) -> None:
+    for start in by_name.values():
+        seen = [start.name]
+        task = start
+        while task.after is not None:
+            task = by_name[task.after]
+            if task.name in seen:
+                raise UserError(f"{path}: `after` runs in a circle: {' -> '.join([*seen, task.name])}; take one link out")
+            seen.append(task.name)
+
+
+def _resolve(task: Task, by_name: dict[str, Task], folder: Path) -> Task:
+    """Make paths absolute, check that they exist, and let a child inherit its parent's period as deadline."""
+    changes: dict[str, object] = {}
+    if task.model is not None:
+        model = (folder / task.model).absolute()
+        if not model.exists():
+            raise UserError(f"task {task.name!r}, model: {model} does not exist; give a bundle or an .onnx file")
+        changes["model"] = str(model)
+    if task.inputs is not None and task.inputs.endswith(".npz"):
+        file = (folder / task.inputs).absolute()
+        if not file.exists():
+            raise UserError(f"task {task.name!r}, inputs: {file} does not exist")
+        changes["inputs"] = str(file)
+    if task.arrivals is not None and task.arrivals.trace is not None:
+        trace = (folder / task.arrivals.trace).absolute()
+        if not trace.exists():
+            raise UserError(f"task {task.name!r}, arrivals.trace: {trace} does not exist")
+        changes["arrivals"] = msgspec.structs.replace(task.arrivals, trace=str(trace))
+    ancestor = task
+    while ancestor.period_ns is None and ancestor.after is not None:
+        ancestor = by_name[ancestor.after]
+    if ancestor is not task and ancestor.period_ns is not None:
+        changes["inherited_deadline_ms"] = ancestor.period_ns / 1e6
+    return msgspec.structs.replace(task, **changes)
