@@ -1,0 +1,6 @@
+"""Devices: what this machine offers, what described devices offer, and the providers that run subgraphs."""
+
+from edgeengine.devices.machine import device_id, discover, usable_cores
+from edgeengine.devices.profiles import DeviceProfile, list_profiles, load_profile
+
+__all__ = ["DeviceProfile", "device_id", "discover", "list_profiles", "load_profile", "usable_cores"]

@@ -1,0 +1,44 @@
+"""What a provider is: it offers processors, and loads subgraphs onto them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from edgeengine.bundle import Bundle
+from edgeengine.spec import Processor, Step
+
+Tensors = dict[str, np.ndarray]
+
+
+class Executable(Protocol):
+    """A loaded subgraph. `run` may be called from several threads at once."""
+
+    def run(self, feeds: Tensors) -> Tensors:
+        """Run once; returns when the outputs are there, in memory nobody else writes.
+
+        `feeds` may hold more tensors than the subgraph reads. Raises DeviceError when the run fails.
+        """
+        ...
+
+
+class Provider(Protocol):
+    """`name` is what Processor.provider says (ONNX Runtime's own name where it is one of its providers)."""
+
+    name: str
+
+    def discover(self, cores: tuple[int, ...]) -> list[Processor]:
+        """The processors it offers, given the host cores this process may use."""
+        ...
+
+    def load(self, bundle: Bundle | None, step: Step, processor: Processor) -> Executable:
+        """Make the step's subgraph ready on the processor. May take long: never called under a deadline.
+
+        Raises DeviceError when it cannot, UserError when it is asked for what it does not know.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what it loaded. Nothing may be running."""
+        ...

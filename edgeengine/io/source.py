@@ -1,0 +1,19 @@
+"""The interface of every source of inputs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Source(Protocol):
+    """Pulled at each release of its task: no thread of its own, so the same call serves real and virtual time."""
+
+    def read(self, index: int, release_ns: int) -> dict[str, np.ndarray]:
+        """The inputs of job `index`, as of `release_ns` (since the start of the run), by input name.
+
+        Negative indices and times ask for what came before the run; they prime windows and filters. The arrays may be
+        kept by the caller and must not be written afterwards.
+        """
+        ...
