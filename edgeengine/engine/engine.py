@@ -1,0 +1,219 @@
+"""The engine that apps embed: load everything first, then serve jobs under deadlines until told to stop."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from edgeengine.bundle import Bundle
+from edgeengine.clock import Clock, MonotonicClock
+from edgeengine.devices.providers import Provider, load_providers
+from edgeengine.engine.dataflow import DataFlow, JobData
+from edgeengine.engine.loading import load_executables, open_bundles, open_sources
+from edgeengine.engine.priming import prime_windows
+from edgeengine.engine.result import JobFuture, JobResult
+from edgeengine.engine.runtime import STOP, Runtime
+from edgeengine.engine.timer import Timer
+from edgeengine.engine.worker import Worker
+from edgeengine.errors import UserError
+from edgeengine.events import Cancelled, LogLine, Released
+from edgeengine.io import Source
+from edgeengine.scheduling import Job, Scheduler, make_policy
+from edgeengine.scheduling.policies import Policy
+from edgeengine.spec import Plan
+from edgeengine.workload import Releases, Workload
+
+LEAD_NS = 5_000_000  # between the start of the threads and the first release
+SWITCH_INTERVAL_S = 0.0002  # a busy Python thread then delays a hand-off by 0.3 ms instead of 10 ms (p90, measured)
+
+
+class Engine:
+    """Runs the tasks of a workload as planned.
+
+        with Engine(workload, plan) as engine:
+            future = engine.submit("detect", {"x": image})
+            print(future.result().outcome)
+
+    Entering loads every subgraph, primes windows and starts the workers and the periodic releases; leaving cancels what waits,
+    lets what runs end, and joins the workers.
+
+    Args:
+        workload, plan: what to run and how; the plan must name the workload's tasks.
+        policy: a policy name or object.
+        seconds: periodic tasks release jobs for this long (None: until the engine closes); see `wait`.
+        bundles: opened bundles by task, for tasks whose `model` is not a bundle folder.
+        sources: sources for `inputs = "source:NAME"`, by NAME.
+        clock, providers: replaced in tests.
+        keep_jobs, keep_log: keep ended jobs in `jobs`, scheduler steps in `log`. They grow with the run.
+
+    Raises UserError for a workload that cannot run here, DeviceError when a subgraph cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        plan: Plan,
+        *,
+        policy: str | Policy = "edf",
+        seconds: float | None = None,
+        seed: int = 0,
+        bundles: dict[str, Bundle] | None = None,
+        sources: dict[str, Source] | None = None,
+        clock: Clock | None = None,
+        providers: dict[str, Provider] | None = None,
+        keep_jobs: bool = False,
+        keep_log: bool = False,
+    ):
+        self._workload, self._plan = workload, plan
+        self._clock: Clock = clock or MonotonicClock()
+        self._providers = providers if providers is not None else load_providers()
+        self._bundles = open_bundles(workload, plan, bundles or {})
+        self._data = DataFlow(workload, self._bundles, open_sources(workload, self._bundles, sources or {}))
+        scheduler = Scheduler(
+            workload, plan, make_policy(policy) if isinstance(policy, str) else policy, seed=seed, keep_log=keep_log
+        )
+        stop_ns = None if seconds is None else round(seconds * 1e9)
+        self._runtime = Runtime(scheduler, self._clock, stop_ns, self._ended)
+        self._timer = Timer(self._runtime, Releases(workload, stop_ns))
+        self._workers: list[Worker] = []
+        self._callbacks: ThreadPoolExecutor | None = None
+        self._streams: dict[str, SimpleQueue[JobResult]] = {}
+        self._next_index: dict[str, int] = {}
+        self._patterned = {t.name for t in workload.tasks if t.has_pattern or t.after is not None or t.is_training}
+        self._quiet: Any = None
+        self._keep_jobs = keep_jobs
+        self.jobs: list[Job] = []
+
+    # ---- life ----
+
+    def __enter__(self) -> Engine:
+        executables = load_executables(self._plan, self._bundles, self._providers)
+        prime_windows(self._workload, self._plan, self._data, executables)
+        for index, processor in enumerate(self._plan.processors):
+            if processor.name in executables:
+                self._workers.append(Worker(processor, index, self._runtime, self._data, executables[processor.name]))
+        self._quiet = _quiet_interpreter()
+        self._quiet.__enter__()
+        self._runtime.epoch_ns = self._clock.now_ns() + LEAD_NS
+        for worker in self._workers:
+            worker.start()
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.mailbox.put(STOP)
+        if self._timer.thread is not None:
+            self._clock.join(self._timer.thread)
+        self._runtime.stop_ns = 0
+        for job in self._runtime.scheduler.alive():
+            self._cancel(job.task.name, job.index)
+        for worker in self._workers:
+            worker.mailbox.put(STOP)
+            if worker.thread is not None:
+                self._clock.join(worker.thread)
+        self._quiet.__exit__(None, None, None)
+        if self._callbacks is not None:
+            self._callbacks.shutdown()
+        for provider in self._providers.values():
+            provider.close()
+
+    def wait(self) -> None:
+        """Block until the last job of a run of `seconds` has ended. Returns at once in a second call."""
+        if self._runtime.stop_ns is None:
+            raise UserError("wait: this engine runs until it is closed; give Engine(…, seconds=…) to wait for an end")
+        self._runtime.drained.get()
+        self._runtime.drained.put(True)
+
+    # ---- use ----
+
+    def submit(self, task: str, inputs: dict[str, np.ndarray] | None = None, *, deadline_ms: float | None = None) -> JobFuture:
+        """Release one job of `task` now.
+
+        Args:
+            inputs: one array per model input that is not carried or fed; copied, so the caller may reuse them.
+            deadline_ms: relative deadline of this job; default: the task's.
+
+        Raises UserError for an unknown task, one that releases its own jobs, or inputs that do not fit the model.
+        """
+        if task not in self._data.tasks:
+            raise UserError(f"submit: no task {task!r}; known: {', '.join(self._data.tasks)}")
+        if task in self._patterned:
+            raise UserError(f"submit: task {task!r} releases its own jobs; leave out its pattern in the workload to submit them")
+        if not self._workers:
+            raise UserError("submit: the engine is not running; use it as 'with Engine(…) as engine:'")
+        if deadline_ms is not None and not deadline_ms > 0:
+            raise UserError(f"submit: deadline_ms must be positive, not {deadline_ms}")
+        given = self._data.check(task, inputs or {})
+        index = -1
+
+        def release(now: int) -> Released:
+            nonlocal index
+            index = self._next_index.get(task, 0)
+            self._next_index[task] = index + 1
+            return Released(now, task, index, now, None if deadline_ms is None else now + round(deadline_ms * 1e6))
+
+        future = JobFuture(lambda: self._cancel(task, index), self._callback_thread)
+        data = JobData(given, future)
+
+        def attach() -> None:
+            job = next((j for j in self._runtime.scheduler.ended if j.index == index and j.task.name == task), None)
+            (job or self._runtime.scheduler.job(task, index)).data = data
+
+        self._runtime.step(release, attach=attach)
+        return future
+
+    def results(self, task: str) -> SimpleQueue[JobResult]:
+        """A queue that receives every JobResult of `task` from now on; read it on a thread of yours."""
+        if task not in self._data.tasks:
+            raise UserError(f"results: no task {task!r}; known: {', '.join(self._data.tasks)}")
+        return self._streams.setdefault(task, SimpleQueue())
+
+    @property
+    def log(self) -> list[LogLine]:
+        """The scheduler's steps so far (with keep_log)."""
+        return self._runtime.scheduler.log or []
+
+    # ---- inside ----
+
+    def _cancel(self, task: str, index: int) -> None:
+        self._runtime.step(lambda now: Cancelled(now, task, index))
+
+    def _callback_thread(self) -> Executor:
+        if self._callbacks is None:
+            self._callbacks = ThreadPoolExecutor(1, "edgeengine callbacks")
+        return self._callbacks
+
+    def _ended(self, job: Job) -> None:
+        """A job ended (called by whoever stepped, outside the lock): hand its result on, let its tensors go."""
+        stream = self._streams.get(job.task.name)
+        future = job.data.future if job.data is not None else None
+        if stream is not None or future is not None:
+            result = JobResult.of(job, self._data.outputs(job))
+            if stream is not None:
+                stream.put(result)
+            if future is not None:
+                future.set_result(result)
+        self._data.forget(job)
+        if self._keep_jobs:
+            self.jobs.append(job)
+
+
+@contextmanager
+def _quiet_interpreter() -> Iterator[None]:
+    """While serving: short switch interval, and start-up objects out of the garbage collector's way."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(interval)

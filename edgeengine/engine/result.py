@@ -1,0 +1,64 @@
+"""What a caller gets back for a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edgeengine.scheduling import Job
+
+
+class JobResult(msgspec.Struct, frozen=True):
+    """How a job ended. `outcome` is met | late | dropped | failed | rejected; `cause` says why unless it was met.
+
+    `outputs` holds the model's outputs by name, empty unless the job finished (met or late). Times are nanoseconds
+    since the engine started; `start_ns` is None if no subgraph of it began, `deadline_ns` is None where there is none.
+    """
+
+    task: str
+    index: int
+    outcome: str
+    cause: str
+    outputs: dict[str, np.ndarray]
+    release_ns: int
+    start_ns: int | None
+    finish_ns: int
+    deadline_ns: int | None
+
+    @classmethod
+    def of(cls, job: Job, outputs: dict[str, np.ndarray]) -> JobResult:
+        assert job.finish_ns is not None
+        return cls(
+            job.task.name, job.index, job.outcome, job.cause, outputs, job.release_ns, job.start_ns, job.finish_ns,
+            job.deadline_ns,
+        )  # fmt: skip
+
+    @property
+    def latency_ms(self) -> float:
+        """Finish - release."""
+        return (self.finish_ns - self.release_ns) / 1e6
+
+
+class JobFuture(Future[JobResult]):
+    """A standard future. `result()` gives the JobResult however the job ended; `cancel()` asks the scheduler to drop it.
+
+    Callbacks run on a thread of their own, never on a worker, where they would delay the next subgraph.
+    """
+
+    def __init__(self, cancel: Callable[[], None], callbacks: Callable[[], Executor]):
+        super().__init__()
+        self._ask_cancel, self._callbacks = cancel, callbacks
+
+    def cancel(self) -> bool:
+        """Ask for cancellation. The future still ends with a result: `dropped`, or what it became before that."""
+        if self.done():
+            return False
+        self._ask_cancel()
+        return True
+
+    def add_done_callback(self, fn: Callable[[Future[JobResult]], Any]) -> None:
+        super().add_done_callback(lambda future: self._callbacks().submit(fn, future))

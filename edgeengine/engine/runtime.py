@@ -1,0 +1,91 @@
+"""The one lock around the scheduler: whoever has an event steps the core, and hands its starts to the workers.
+
+There is no scheduler thread. A worker that finished takes its own next subgraph straight from the step, without a hand-off.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from edgeengine.clock import ORDER_MAIN, Clock, Mailbox
+from edgeengine.events import AnyAction, AnyEvent, Hold, Start, Wake
+from edgeengine.scheduling import Job, Scheduler
+from edgeengine.scheduling.follow_up import training_releases
+
+STOP = object()
+
+
+class Runtime:
+    """Times are nanoseconds since `epoch_ns` on the clock. `on_ended` is called outside the lock for each job that ended."""
+
+    def __init__(self, scheduler: Scheduler, clock: Clock, stop_ns: int | None, on_ended: Callable[[Job], None]):
+        self.clock, self.scheduler = clock, scheduler
+        self.epoch_ns = clock.now_ns()
+        self.stop_ns = stop_ns
+        self.released_all = False  # the timer has no more releases
+        self.workers: dict[str, Mailbox] = {}
+        self.timer: Mailbox | None = None
+        self.drained = clock.mailbox(ORDER_MAIN, 0)
+        self._on_ended = on_ended
+        self._lock = threading.Lock()
+
+    def now(self) -> int:
+        return max(self.clock.now_ns() - self.epoch_ns, 0)
+
+    def step(
+        self,
+        make_event: Callable[[int], AnyEvent],
+        processor: str | None = None,
+        attach: Callable[[], None] | None = None,
+    ) -> Start | None:
+        """Step the core with the event made for the present instant; returns the start that `processor`'s worker takes itself.
+
+        The instant is taken inside the lock, so that the core sees time in order. `attach` runs right after, before any
+        worker can see the job.
+        """
+        with self._lock:
+            now = self.now()
+            own: Start | None = None
+            ended: list[Job] = []
+            pending = [make_event(now)]
+            for event in pending:
+                actions = self.scheduler.step(event)
+                if attach is not None:
+                    attach()
+                    attach = None
+                own = self._perform(actions, processor) or own
+                ended += self.scheduler.ended
+                pending += training_releases(self.scheduler.ended, now, self.stop_ns)
+            over = self.released_all and self.scheduler.idle
+        for job in ended:
+            self._on_ended(job)
+        if over:
+            self.drained.put(True)
+        return own
+
+    def finish_releasing(self) -> None:
+        """The timer released its last job: from now on an idle scheduler means the run is over."""
+        with self._lock:
+            self.released_all = True
+            over = self.scheduler.idle
+        if over:
+            self.drained.put(True)
+
+    def _perform(self, actions: list[AnyAction], processor: str | None) -> Start | None:
+        own = None
+        for action in actions:
+            if type(action) is Start:
+                if action.processor == processor:
+                    own = action
+                else:
+                    self.workers[action.processor].put(action)
+            elif type(action) is Wake:
+                self._wake(action.at_ns)
+            elif type(action) is Hold:
+                self._wake(action.until_ns)
+        return own
+
+    def _wake(self, at_ns: int) -> None:
+        assert self.timer is not None
+        self.timer.put(at_ns)

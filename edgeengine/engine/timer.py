@@ -1,0 +1,57 @@
+"""The timer: releases jobs at their nominal times and sends the wake-ups the scheduler asked for."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+
+from edgeengine.clock import ORDER_RELEASE
+from edgeengine.engine.runtime import STOP, Runtime
+from edgeengine.events import Released, Time
+from edgeengine.scheduling.follow_up import first_training_releases
+from edgeengine.workload import Releases
+
+
+class Timer:
+    """However late the thread wakes, a job carries its nominal release: load is open-loop."""
+
+    def __init__(self, runtime: Runtime, releases: Releases):
+        self._runtime, self._releases = runtime, releases
+        self._wakes: list[int] = []
+        self.mailbox = runtime.clock.mailbox(ORDER_RELEASE, 0)
+        runtime.timer = self.mailbox
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self.thread = self._runtime.clock.start_thread(self._loop, "edgeengine timer")
+
+    def _loop(self) -> None:
+        runtime = self._runtime
+        if self._wait(0):
+            return
+        for event in first_training_releases(runtime.scheduler.tasks.values()):
+            runtime.step(lambda now, e=event: e)  # type: ignore[misc]
+        while True:
+            self._release_due()
+            if self._releases.next_ns is None and not runtime.released_all:
+                runtime.finish_releasing()
+            while self._wakes and self._wakes[0] <= runtime.now():
+                heapq.heappop(self._wakes)
+                runtime.step(Time)
+            due = [t for t in (self._releases.next_ns, self._wakes[0] if self._wakes else None) if t is not None]
+            if self._wait(min(due) if due else None):
+                return
+
+    def _wait(self, until_ns: int | None) -> bool:
+        """Wait for `until_ns` or a message; True when told to stop."""
+        item = self.mailbox.get(None if until_ns is None else until_ns + self._runtime.epoch_ns)
+        if item is STOP:
+            return True
+        if item is not None:
+            heapq.heappush(self._wakes, item)
+        return False
+
+    def _release_due(self) -> None:
+        while self._releases.next_ns is not None and self._releases.next_ns <= self._runtime.now():
+            release_ns, task, index = self._releases.pop()
+            self._runtime.step(lambda now, r=release_ns, t=task, i=index: Released(now, t, i, r))  # type: ignore[misc]
