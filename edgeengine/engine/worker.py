@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 from edgeengine.clock import ORDER_START
@@ -11,6 +10,7 @@ from edgeengine.engine.dataflow import DataFlow
 from edgeengine.engine.runtime import STOP, Runtime
 from edgeengine.errors import EdgeEngineError
 from edgeengine.events import Failed, Finished, Start, Started
+from edgeengine.devices.pinning import pin
 from edgeengine.spec import Processor
 
 Executables = dict[tuple[str, str], Executable]  # (task, subgraph) -> loaded on this worker's processor
@@ -60,8 +60,3 @@ class Worker:
             return runtime.step(lambda now: Finished(now, task, index, self._name, "done", duration_ns), self._name)
         return runtime.step(lambda now: Failed(now, task, index, self._name, cause), self._name)
 
-
-def pin(core: int | None) -> None:
-    """Keep the calling thread on one core, where the platform can."""
-    if core is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {core})

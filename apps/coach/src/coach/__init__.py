@@ -1,0 +1,1 @@
+"""The exercise coach: an app on edgeengine, and the content of its demo. Needs edgeengine and numpy, nothing else."""

@@ -1,0 +1,122 @@
+"""`edgeengine demo`: the whole story, on real models and real sensor data."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from edgeengine.cli.console import Json, State, note, out, print_json, print_rows, progress_bar
+
+EXAMPLES = "Examples:  edgeengine demo  |  edgeengine demo --seconds 30 --policy fifo  |  edgeengine demo --json"
+
+
+def command(
+    seconds: Annotated[float, typer.Option(help="Length of the live run.")] = 10.0,
+    policy: Annotated[str, typer.Option(help="Scheduling policy: edf or fifo.")] = "edf",
+    output: Annotated[str, typer.Option("-o", "--output", help="Folder for the workload, the profile and both runs.")] = "demo-run",
+    fresh: Annotated[bool, typer.Option(help="Measure again instead of using this machine's profile.")] = True,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Five real models under deadlines on this machine: cut, profiled, planned, run live, and simulated from the profile."""
+    import shutil
+
+    from edgeengine.cli.plan import print_plan
+    from edgeengine.cli.resolve import measured_plan, open_or_build
+    from edgeengine.cli.run import run_live
+    from edgeengine.errors import UserError
+    from edgeengine.profiling import export_json
+    from edgeengine.reporting import run_document, write_file, write_run_folder
+    from edgeengine.scheduling import make_policy
+    from edgeengine.simulation import Sampled, simulate
+    from edgeengine.state import state_folder
+    from edgeengine.workload import load_workload
+
+    if not 1 <= seconds < 1e5:
+        raise UserError(f"demo: --seconds must be at least 1, not {seconds}")
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    show = _load_demo()(folder, seconds)
+    tasks, store = load_workload(show.workload), state_folder(state)
+    with progress_bar() as bar:
+        bundles = open_or_build(tasks, store, show.sources, bar)
+        if fresh:
+            shutil.rmtree(store / "plans", ignore_errors=True)
+        prepared = measured_plan(tasks, bundles, store, show.sources, bar)
+    document, digest = export_json(prepared.rows, prepared.machine)
+    write_file(folder / "profile.json", document)
+    note(f"profile written to {folder / 'profile.json'}, sha256 {digest}")
+    note(f"running live for {seconds:g} s …")
+    live = run_live(tasks, prepared.plan, bundles, show.sources, policy, seconds, watch=show.task)
+    about = {"policy": policy, "seconds": seconds, "device": prepared.plan.device}
+    live_document = run_document(tasks, live.jobs, mode="live", interrupted=live.interrupted, **about)
+    write_run_folder(
+        folder / "live", document=live_document, plan=prepared.plan, log=live.log, jobs=live.jobs,
+        rows=prepared.rows, machine=prepared.machine,
+    )  # fmt: skip
+    done = simulate(tasks, prepared.plan, make_policy(policy), Sampled(0), stop_ns=round(seconds * 1e9), keep_log=True)
+    simulated_document = run_document(tasks, done.jobs, mode="simulated", **about)
+    write_run_folder(
+        folder / "simulated", document=simulated_document, plan=prepared.plan, log=done.log or [], jobs=done.jobs,
+        rows=prepared.rows, machine=prepared.machine,
+    )  # fmt: skip
+    recognised = _recognised(show, live.results)
+    if json:
+        print_json(
+            {
+                "live": live_document,
+                "simulated": simulated_document,
+                "recognised": recognised,
+                "profile_sha256": digest,
+                "workload": str(show.workload),
+            }
+        )
+    else:
+        print_plan(prepared.plan)
+        print_rows(f"live, {seconds:g} s, policy {policy}", live_document["tasks"])  # type: ignore[arg-type]
+        print_rows("simulated from the profile", simulated_document["tasks"])  # type: ignore[arg-type]
+        _print_recognised(recognised)
+        note(f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/live/plan.json --policy fifo")
+    if live.interrupted:
+        sys.exit(130)
+
+
+def _load_demo() -> Any:
+    """The demo's content comes from an installed app (entry-point group `edgeengine.apps`)."""
+    from importlib.metadata import entry_points
+
+    from edgeengine.errors import UserError
+
+    for entry in entry_points(group="edgeengine.apps"):
+        if entry.name == "coach":
+            return entry.load()
+    raise UserError("demo: its content is the app 'coach', which is not installed; in a checkout: pip install ./apps/coach")
+
+
+def _recognised(show: Any, results: list[Any]) -> list[dict[str, object]]:
+    """What the exercise model said of each window, against the label."""
+    rows: list[dict[str, object]] = []
+    for r in sorted(results, key=lambda r: r.index):
+        said = show.labels[int(next(iter(r.outputs.values()))[0].argmax())] if r.outputs else None
+        truth = show.truth(r.release_ns)
+        rows.append({"time_s": r.release_ns / 1e9, "label": truth, "recognised": said, "right": said == truth})
+    return rows
+
+
+def _print_recognised(rows: list[dict[str, object]]) -> None:
+    right = sum(bool(r["right"]) for r in rows)
+    out.print(f"exercises recognised: {right} of {len(rows)} windows")
+    stretch: list[str] = []
+    previous = None
+    for r in rows:
+        if r["label"] != previous:
+            if stretch:
+                out.print("  " + " ".join(stretch))
+            stretch = [f"{r['label']!s:>5}:"]
+            previous = r["label"]
+        stretch.append(str(r["recognised"]) if not r["right"] else "ok")
+    if stretch:
+        out.print("  " + " ".join(stretch))

@@ -1,0 +1,37 @@
+"""Entry point: the commands by name, errors as one line with their exit code."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from edgeengine.cli import build, demo, devices, inspect, plan, profile, run, simulate, split
+from edgeengine.errors import EdgeEngineError
+
+app = typer.Typer(
+    name="edgeengine",
+    help="Run several ONNX models under deadlines on the processors of one small device: live, or simulated.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (demo, devices, inspect, split, build, profile, plan, run, simulate):
+    app.command(name=module.__name__.rsplit(".", 1)[1], epilog=module.EXAMPLES)(module.command)
+
+
+def main() -> None:
+    """Run one command; exit codes: 2 your input, 3 infeasible, 4 device, 70 our defect, 130 interrupted."""
+    try:
+        app()
+    except EdgeEngineError as e:
+        print(f"edgeengine: {e}", file=sys.stderr)
+        sys.exit(e.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""`edgeengine plan`: decide by measurement which subgraphs of a workload run where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgeengine.cli.console import Json, State, note, print_json, print_table, progress_bar
+
+EXAMPLES = "Examples:  edgeengine plan workload.toml -o plan.json  |  edgeengine plan workload.toml --device raspberrypi/pi4 -o plan.json"
+
+
+def command(
+    workload: Annotated[str, typer.Argument(help="The workload TOML.")],
+    output: Annotated[str | None, typer.Option("-o", "--output", help="The plan to write, PLAN.json.")] = None,
+    device: Annotated[str | None, typer.Option(help="A described device instead of this machine.")] = None,
+    processor: Annotated[list[str] | None, typer.Option(help="Only this processor; repeat for more.")] = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Measure what is not measured yet, search the mapping, print and write the plan."""
+    import msgspec
+
+    from edgeengine.cli.resolve import measured_plan, open_or_build
+    from edgeengine.cli.simulate import described_plan
+    from edgeengine.reporting import write_file
+    from edgeengine.state import state_folder
+    from edgeengine.workload import load_workload
+
+    tasks = load_workload(workload)
+    if device is not None or not any(t.model for t in tasks.tasks):
+        plan = described_plan(tasks, device)
+    else:
+        folder = state_folder(state)
+        with progress_bar() as bar:
+            plan = measured_plan(tasks, open_or_build(tasks, folder, {}, bar), folder, {}, bar, processor).plan
+    if output is not None:
+        write_file(Path(output), msgspec.json.format(msgspec.json.encode(plan), indent=1))
+    if json:
+        print_json(plan)
+        return
+    print_plan(plan)
+    if output is not None:
+        note(f"written to {output}")
+
+
+def print_plan(plan) -> None:  # type: ignore[no-untyped-def]
+    """A line per task: its chain, where it may run, what that costs."""
+    rows = []
+    for t in plan.tasks:
+        chain = " -> ".join(dict.fromkeys(s.subgraph for s in t.steps))
+        where = ", ".join(dict.fromkeys(s.processor for s in t.steps))
+        p50, p99 = (_chain_ms(t, which) for which in ("p50_ns", "p99_ns"))
+        whole = None if t.whole_ns is None else t.whole_ns / 1e6
+        memory = None if t.resident_bytes is None else t.resident_bytes / 1e6
+        rows.append([t.task, chain, where, p50, p99, whole, t.whole_processor, memory, t.verdict, t.reason])
+    print_table(
+        f"plan for {plan.device}",
+        ["task", "chain", "on", "p50 ms", "p99 ms", "whole model ms", "(on)", "MB", "verdict", "because"],
+        rows,
+        numeric=["p50 ms", "p99 ms", "whole model ms", "MB"],
+    )
+
+
+def _chain_ms(task, which: str) -> float:  # type: ignore[no-untyped-def]
+    best: dict[int, int] = {}
+    for s in task.steps:
+        best[s.start] = min(best.get(s.start, 1 << 62), getattr(s.latency, which))
+    return sum(best.values()) / 1e6

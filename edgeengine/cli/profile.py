@@ -1,0 +1,96 @@
+"""`edgeengine profile`: measure every candidate subgraph of a model on the processors of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgeengine.cli.console import Json, State, print_json, print_table, progress_bar
+from edgeengine.cli.options import parse_inputs, parse_shapes
+
+EXAMPLES = "Examples:  edgeengine profile model.edge  |  edgeengine profile model.onnx --shape x=1x3x224x224 --processor cpu0"
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="A bundle or an .onnx file.")],
+    processor: Annotated[list[str] | None, typer.Option(help="Only on this processor; repeat for more.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="For an .onnx: fix an input, name=1x3x224x224.")] = None,
+    input: Annotated[list[str] | None, typer.Option(help="Value to run with: name=16000, or FILE.npz.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time to measure for.")] = 5.0,
+    period_ms: Annotated[float | None, typer.Option(help="Also measure the whole model at this period.")] = None,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="Also write the rows as JSON.")] = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Measure latencies (p50, p90, p99), session creation and memory; the rows are kept for planning."""
+    import numpy as np
+
+    from edgeengine.bundle import open_bundle
+    from edgeengine.cli.resolve import choose_processors
+    from edgeengine.devices import device_id
+    from edgeengine.devices.providers import load_providers
+    from edgeengine.engine.dataflow import run_inputs
+    from edgeengine.errors import UserError
+    from edgeengine.io import make_source
+    from edgeengine.profiling import (
+        Candidate, PacedItem, ProfileStore, candidates_of, chain_tensors, export_json, measure_back_to_back, measure_paced,
+    )  # fmt: skip
+    from edgeengine.reporting import write_file
+    from edgeengine.state import state_folder
+
+    if not seconds > 0 or (period_ms is not None and not period_ms > 0):
+        raise UserError("profile: --seconds and --period-ms must be positive")
+    folder = state_folder(state)
+    processors, given = choose_processors(processor), parse_inputs(input)
+    with progress_bar() as bar:
+        if Path(model).is_dir():
+            bundle = open_bundle(model)
+        else:
+            from edgeengine.graph import build_bundle
+
+            (folder / "bundles").mkdir(parents=True, exist_ok=True)
+            target = folder / "bundles" / f"{Path(model).stem}-profile.edge"
+            bundle = build_bundle(model, target, shapes=parse_shapes(shape), inputs=given, progress=bar)
+        specs = run_inputs(bundle)
+        for spec in specs:
+            if not spec.is_static:
+                raise UserError(f"profile: input {spec.name!r} has shape {spec.shape}; rebuild the bundle with --shape")
+        rest = [s for s in specs if s.name not in given]
+        inputs = {s.name: np.asarray(given[s.name], s.dtype).reshape(s.shape) for s in specs if s.name in given}
+        inputs |= make_source("random:0", rest).read(0, 0)
+        providers, device = load_providers(), device_id()
+        first = processors[0]
+        tensors = chain_tensors(bundle, inputs, providers[first.provider], first)
+        rows = measure_back_to_back(
+            candidates_of(bundle, processors), {bundle.hash: tensors}, providers, device,
+            budget_s=seconds, progress=lambda share: bar("measuring back to back", share),
+        )  # fmt: skip
+        if period_ms is not None:
+            chains = [[Candidate(bundle, bundle.manifest.whole, p)] for p in processors if p.usable]
+            item = PacedItem(bundle.manifest.name, chains, tensors, round(period_ms * 1e6))
+            rows += measure_paced(
+                [item], providers, device, seconds=max(seconds, 20 * period_ms / 1e3),
+                progress=lambda share: bar(f"measuring every {period_ms:g} ms", share),
+            )  # fmt: skip
+    ProfileStore(folder / "profile.sqlite").put(rows)
+    if output is not None:
+        write_file(Path(output), export_json(rows, [])[0])
+    if json:
+        print_json({"device": device, "bundle": str(bundle.path), "hash": bundle.hash, "rows": rows})
+        return
+    specs_by_name = {s.name: s for s in bundle.manifest.subgraphs}
+    print_table(
+        f"{bundle.manifest.name} on {device} (ms)",
+        ["subgraph", "MACs", "processor", "condition", "n", "p50", "p90", "p99", "min", "first run", "session", "MB"],
+        [
+            [
+                r.subgraph, specs_by_name[r.subgraph].macs, r.processor, r.condition, r.latency.n,
+                *(v / 1e6 for v in (r.latency.p50_ns, r.latency.p90_ns, r.latency.p99_ns, r.latency.min_ns)),
+                r.first_run_ns / 1e6, r.create_ns / 1e6, None if r.resident_bytes is None else r.resident_bytes / 1e6,
+            ]
+            for r in rows
+        ],
+        numeric=["MACs", "n", "p50", "p90", "p99", "min", "first run", "session", "MB"],
+    )  # fmt: skip

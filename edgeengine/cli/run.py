@@ -1,0 +1,97 @@
+"""`edgeengine run`: run a workload live."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgeengine.cli.console import Json, State, note, print_json, print_rows, progress_bar
+
+EXAMPLES = "Examples:  edgeengine run workload.toml --seconds 10  |  edgeengine run workload.toml --plan plan.json --jobs jobs.csv --json"
+
+
+def command(
+    workload: Annotated[str, typer.Argument(help="The workload TOML.")],
+    plan: Annotated[str | None, typer.Option(help="A plan made before.")] = None,
+    seconds: Annotated[float, typer.Option(help="Release jobs for this long.")] = 10.0,
+    policy: Annotated[str, typer.Option(help="Scheduling policy: edf or fifo.")] = "edf",
+    seed: Annotated[int, typer.Option(help="Of children with a probability.")] = 0,
+    output: Annotated[str | None, typer.Option("-o", "--output", help="A folder for events, plan, jobs, result.")] = None,
+    jobs: Annotated[str | None, typer.Option(help="One line per job, as CSV.")] = None,
+    state: State = None,
+    json: Json = False,
+) -> None:
+    """Run the tasks under deadlines on this machine, measuring and planning first if there is no plan yet."""
+    from edgeengine.cli.resolve import check_plan, measured_plan, open_or_build, read_plan
+    from edgeengine.errors import UserError
+    from edgeengine.profiling import ProfileStore
+    from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
+    from edgeengine.state import state_folder
+    from edgeengine.workload import load_workload
+
+    if not 0 < seconds < 1e7:
+        raise UserError(f"run: --seconds must be positive, not {seconds}")
+    tasks = load_workload(workload)
+    if not any(t.model for t in tasks.tasks):
+        raise UserError(f"{workload}: its tasks state latency_ms and have no model: use 'edgeengine simulate'")
+    folder = state_folder(state)
+    with progress_bar() as bar:
+        bundles = open_or_build(tasks, folder, {}, bar)
+        if plan is not None:
+            chosen = check_plan(read_plan(plan), tasks)
+            rows, machine = [], ProfileStore(folder / "profile.sqlite").machine_rows(chosen.device)
+        else:
+            prepared = measured_plan(tasks, bundles, folder, {}, bar)
+            chosen, rows, machine = prepared.plan, prepared.rows, prepared.machine
+    note(f"running for {seconds:g} s")
+    live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed)
+    document = run_document(
+        tasks, live.jobs, mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
+        interrupted=live.interrupted,
+    )  # fmt: skip
+    if jobs is not None:
+        write_file(Path(jobs), jobs_csv(live.jobs))
+    if output is not None:
+        write_run_folder(
+            Path(output), document=document, plan=chosen, log=live.log, jobs=live.jobs, rows=rows, machine=machine
+        )
+    if json:
+        print_json(document)
+    else:
+        print_rows(f"live {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"])  # type: ignore[arg-type]
+    if live.interrupted:
+        sys.exit(130)
+
+
+class Live:
+    """What a live run left."""
+
+    def __init__(self) -> None:
+        self.jobs: list = []  # type: ignore[type-arg]
+        self.log: list = []  # type: ignore[type-arg]
+        self.results: list = []  # type: ignore[type-arg]
+        self.interrupted = False
+
+
+def run_live(tasks, plan, bundles, sources, policy, seconds, seed=0, watch=None) -> Live:  # type: ignore[no-untyped-def]
+    """Run until the last job ended or Ctrl-C; the workers are joined either way. `watch`: a task whose results are kept."""
+    from edgeengine.engine import Engine
+
+    live = Live()
+    opened = {name: b for name, b in bundles.items() if b is not None}
+    engine = Engine(
+        tasks, plan, policy=policy, seconds=seconds, seed=seed, bundles=opened, sources=sources, keep_jobs=True, keep_log=True
+    )
+    stream = engine.results(watch) if watch is not None else None
+    try:
+        with engine:
+            engine.wait()
+    except KeyboardInterrupt:
+        live.interrupted = True
+    live.jobs, live.log = engine.jobs, engine.log
+    while stream is not None and not stream.empty():
+        live.results.append(stream.get())
+    return live

@@ -1,0 +1,81 @@
+"""What the engine itself costs on this machine, measured by running it on subgraphs that do nothing.
+
+Three machine-wide rows: "timer" (nominal release to the event in the scheduler), "handoff" (event to start on an idle worker), "next" (end of a subgraph to the
+start of the next on the same worker). Simulations add them, plans carry them.
+"""
+
+from __future__ import annotations
+
+from edgeengine.bundle import Bundle
+from edgeengine.devices.providers import Executable
+from edgeengine.devices.providers.base import Tensors
+from edgeengine.engine.engine import Engine
+from edgeengine.events import Finished, LogLine, Released, Started
+from edgeengine.planning import plan_from_latencies
+from edgeengine.profiling.candidate import timestamp
+from edgeengine.spec import Latency, MachineRow, Processor, Step
+from edgeengine.workload import parse_workload
+
+# Sparse releases, so that workers and the timer really sleep in between; the child measures "next".
+WORKLOAD = """
+[[task]]
+name = "tick"
+period_ms = 17
+latency_ms = {{ {processors} }}
+[[task]]
+name = "after tick"
+after = "tick"
+latency_ms = {{ {processors} }}
+"""
+
+
+class _NoopProvider:
+    """Runs nothing at once: what remains is the engine."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def discover(self, cores: tuple[int, ...]) -> list[Processor]:
+        return []
+
+    def load(self, bundle: Bundle | None, step: Step, processor: Processor) -> Executable:
+        return _Noop()
+
+    def close(self) -> None:
+        pass
+
+
+class _Noop:
+    def run(self, feeds: Tensors) -> Tensors:
+        return {}
+
+
+def measure_overheads(processors: tuple[Processor, ...], device: str, *, seconds: float = 2.0) -> list[MachineRow]:
+    """Run the empty workload on the single-core processors for `seconds`; three rows."""
+    singles = tuple(p for p in processors if p.usable and p.threads == 1)[:2]
+    names = ", ".join(f'"{p.name}" = 0.05' for p in singles)
+    workload = parse_workload(WORKLOAD.format(processors=names).encode())
+    plan = plan_from_latencies(workload, singles)
+    providers = {p.provider: _NoopProvider(p.provider) for p in singles}
+    with Engine(workload, plan, policy="fifo", seconds=seconds, providers=dict(providers), keep_log=True) as engine:
+        engine.wait()
+        log = engine.log
+    when = timestamp()
+    return [MachineRow(device, name, Latency.of(values), when) for name, values in overheads_of(log).items() if values]
+
+
+def overheads_of(log: list[LogLine]) -> dict[str, list[int]]:
+    """Overheads in nanoseconds from an event log whose workers were idle at each release."""
+    found: dict[str, list[int]] = {"timer": [], "handoff": [], "next": []}
+    caused: tuple[str, int] | None = None  # how and when the coming start was decided
+    for line in log:
+        event = line.event
+        if isinstance(event, Released):
+            found["timer"].append(event.at_ns - event.release_ns)
+            caused = ("handoff", event.at_ns)
+        elif isinstance(event, Finished):
+            caused = ("next", event.at_ns) if line.actions else None
+        elif isinstance(event, Started) and caused is not None:
+            found[caused[0]].append(event.at_ns - caused[1])
+            caused = None
+    return found

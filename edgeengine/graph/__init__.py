@@ -1,0 +1,10 @@
+"""Laptop side: load ONNX models, look into them, cut them into bundles. Device-side folders never import this one.
+
+Imports onnx (protobuf) and onnxruntime. Everything that runs a model does so in a child process (`child.py`).
+"""
+
+from edgeengine.graph.build import build_bundle
+from edgeengine.graph.inspection import inspect_model
+from edgeengine.graph.load import load_model
+
+__all__ = ["build_bundle", "inspect_model", "load_model"]

@@ -1,0 +1,105 @@
+"""Look into a model without building anything: what it is made of, what it costs, where it can be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from edgeengine.errors import UserError
+from edgeengine.graph.dataflow import Dataflow, analyze, bodies, walk
+from edgeengine.graph.load import Model, load_model
+from edgeengine.graph.shapes import output_specs
+from edgeengine.graph.study import Study, op_counts, study
+from edgeengine.graph.units import describe
+from edgeengine.graph.weights import parameters
+from edgeengine.spec.tensor import TensorSpec
+
+
+def inspect_model(
+    model_path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None, frontiers: int = 8
+) -> dict[str, object]:
+    """What is known of the model at `model_path`, as plain JSON-able values; up to `frontiers` narrowest frontiers.
+
+    A model that does not run is still described; "run_error" then says why, and what needs a run is None.
+    Raises UserError for a file that does not load.
+    """
+    model = load_model(model_path)
+    flow = analyze(model)
+    result = _static(model, flow)
+    try:
+        seen = study(model, shapes)
+    except UserError as e:
+        return result | {"run_error": str(e)} | dict.fromkeys(_RUN_KEYS)
+    return result | {"run_error": None} | _run_time(seen, frontiers)
+
+
+_RUN_KEYS = (
+    "inputs", "outputs", "shapes", "assumed", "units", "macs", "unknown_ops", "frontiers", "single_tensor_cut", "most_parts",
+    "largest_unit", "unsupported",
+)  # fmt: skip
+
+
+def _static(model: Model, flow: Dataflow) -> dict[str, object]:
+    elements, nbytes = parameters(flow.initializers.values(), flow.nodes)
+    control = [i for i, n in enumerate(flow.nodes) if bodies(n)]
+    return {
+        "file": model.path.name,
+        "bytes": model.path.stat().st_size + sum((model.folder / f).stat().st_size for f in model.external),
+        "sha256": model.sha256,
+        "ir_version": model.proto.ir_version,
+        "opset": dict(model.opset),
+        "nodes": len(flow.nodes),
+        "nodes_in_bodies": sum(1 for _ in walk(flow.nodes)) - len(flow.nodes),
+        "constant_nodes": len(flow.constants),
+        "op_counts": op_counts(flow, range(len(flow.nodes))),
+        "functions": [f"{f.domain}.{f.name}" for f in model.proto.functions],
+        "control_flow": [flow.label(i) for i in control],
+        "parameters": elements,
+        "weight_bytes": nbytes,
+    }
+
+
+def _run_time(seen: Study, frontiers: int) -> dict[str, object]:
+    flow, cuts = seen.flow, seen.cuts
+    macs, unknown = seen.macs(flow.order)
+    inner = cuts.at[1:-1]
+    narrowest = sorted(inner, key=lambda c: (len(c.tensors), c.nbytes, c.position))[:frontiers]
+    return {
+        "inputs": [_tensor(s) for s in seen.tensors.inputs],
+        "outputs": [_tensor(s) for s in output_specs(flow, seen.tensors)],
+        "shapes": {n: list(s) for n, s in seen.tensors.fixed.items()},
+        "assumed": list(seen.tensors.assumed),
+        "units": len(seen.units),
+        "macs": macs,
+        "unknown_ops": list(unknown),
+        "frontiers": [
+            {
+                "position": c.position,
+                "tensors": [_tensor(seen.tensors.at[t]) for t in c.tensors],
+                "bytes": c.nbytes,
+                "share": round(float(cuts.share[c.position]), 4),
+            }
+            for c in sorted(narrowest, key=lambda c: c.position)
+        ],
+        "single_tensor_cut": any(len(c.tensors) == 1 for c in inner),
+        "most_parts": max(1, len(seen.units)),
+        "largest_unit": cuts.largest() if seen.units else None,
+        "unsupported": _unsupported(seen),
+    }
+
+
+def _unsupported(seen: Study) -> list[str]:
+    """Constructs that limit what can be done with this model."""
+    flow = seen.flow
+    found = [f"{flow.label(i)} draws random numbers: the model cannot be built" for i in flow.random_nodes()]
+    found += [
+        f"{t} ({kind}) cannot cross a boundary" for t, kind in seen.tensors.unportable.items() if flow.is_runtime(t)
+    ]
+    found += [
+        f"{describe(flow, u)} cannot be cut inside" for u in seen.units if any(bodies(flow.nodes[n]) for n in u.nodes)
+    ]
+    return found
+
+
+def _tensor(spec: TensorSpec) -> dict[str, object]:
+    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape), "bytes": spec.nbytes}

@@ -1,0 +1,6 @@
+"""Results as documents, tables and files."""
+
+from edgeengine.reporting.rows import run_document, task_rows
+from edgeengine.reporting.run_folder import jobs_csv, write_file, write_run_folder
+
+__all__ = ["jobs_csv", "run_document", "task_rows", "write_file", "write_run_folder"]

@@ -1,0 +1,44 @@
+"""One row per task: what was released, how it ended, how long it took.
+
+Miss rate = (late + dropped + failed + rejected) / released. Latencies are finish - release over finished (met or late) jobs, nearest rank.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from edgeengine.scheduling import Job
+from edgeengine.scheduling.job import OUTCOMES
+from edgeengine.workload import Task, Workload
+
+Row = dict[str, str | int | float | None]
+
+
+def task_rows(workload: Workload, jobs: Sequence[Job]) -> list[Row]:
+    """A row per task, in the order of the workload."""
+    by_task: dict[str, list[Job]] = {t.name: [] for t in workload.tasks}
+    for job in jobs:
+        by_task[job.task.name].append(job)
+    return [_row(t, by_task[t.name]) for t in workload.tasks]
+
+
+def _row(task: Task, jobs: Sequence[Job]) -> Row:
+    counts = Counter(j.outcome for j in jobs)
+    released = len(jobs)
+    latencies = sorted((j.finish_ns or 0) - j.release_ns for j in jobs if j.finished)
+    row: Row = {
+        "task": task.name,
+        "criticality": "train" if task.is_training else task.criticality,
+        "released": released,
+        **{outcome: counts[outcome] for outcome in OUTCOMES},
+        "miss_rate": (released - counts["met"]) / released if released else 0.0,
+    }
+    for key, percent in (("p50_ms", 50), ("p90_ms", 90), ("p99_ms", 99), ("max_ms", 100)):
+        row[key] = round(latencies[round((len(latencies) - 1) * percent / 100)] / 1e6, 4) if latencies else None
+    return row
+
+
+def run_document(workload: Workload, jobs: Sequence[Job], **about: object) -> dict[str, object]:
+    """What `run` and `simulate` print as JSON: the rows, and about the run (mode, policy, seconds, device, …)."""
+    return {"tasks": task_rows(workload, jobs), **about}
