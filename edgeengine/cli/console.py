@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -16,8 +17,10 @@ from rich.table import Table
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress and notes on stderr.")]
 State = Annotated[str | None, typer.Option("--state", help="Folder for profiles and cached bundles.")]
 
-err = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
+WIDE = 160  # where output is no terminal there is no edge to wrap at
+
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def print_json(document: object) -> None:
@@ -50,7 +53,7 @@ def progress_bar() -> Iterator[Bar]:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], numeric: Sequence[str] = ()) -> None:
     """A table on stdout; columns in `numeric` are right-aligned."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
     for row in rows:
@@ -66,7 +69,12 @@ def _cell(value: object) -> str:
     return str(value)
 
 
+HEADINGS = {"criticality": "class", "released": "rel.", "dropped": "drop", "failed": "fail", "rejected": "rej.", "miss_rate": "missed"}
+
+
 def print_rows(title: str, rows: Sequence[dict[str, object]]) -> None:
     """The per-task table of a run."""
-    columns = list(rows[0]) if rows else []
-    print_table(title, columns, [list(r.values()) for r in rows], numeric=columns[2:])
+    keys = list(rows[0]) if rows else []
+    columns = [HEADINGS.get(k, k.replace("_", " ")) for k in keys]
+    cells = [[f"{r[k]:.1%}" if k == "miss_rate" else r[k] for k in keys] for r in rows]
+    print_table(title, columns, cells, numeric=columns[2:])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import traceback
 
 import typer
 
 from edgeengine.cli import build, demo, devices, inspect, plan, profile, run, simulate, split
-from edgeengine.errors import EdgeEngineError
+from edgeengine.errors import EdgeEngineError, InternalError
 
 app = typer.Typer(
     name="edgeengine",
@@ -31,6 +32,10 @@ def main() -> None:
         sys.exit(e.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception:  # whatever else comes up is our defect: show where, and say so by the exit code
+        traceback.print_exc()
+        print("edgeengine: this is a defect of edgeengine; please report it with the lines above", file=sys.stderr)
+        sys.exit(InternalError.exit_code)
 
 
 if __name__ == "__main__":

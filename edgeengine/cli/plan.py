@@ -9,6 +9,7 @@ import typer
 
 from edgeengine.cli.console import Json, State, note, print_json, print_table, progress_bar
 
+NO_ADMISSION = "no admission test ran"
 EXAMPLES = "Examples:  edgeengine plan workload.toml -o plan.json  |  edgeengine plan workload.toml --device raspberrypi/pi4 -o plan.json"
 
 
@@ -55,13 +56,16 @@ def print_plan(plan) -> None:  # type: ignore[no-untyped-def]
         p50, p99 = (_chain_ms(t, which) for which in ("p50_ns", "p99_ns"))
         whole = None if t.whole_ns is None else t.whole_ns / 1e6
         memory = None if t.resident_bytes is None else t.resident_bytes / 1e6
-        rows.append([t.task, chain, where, p50, p99, whole, t.whole_processor, memory, t.verdict, t.reason])
+        rows.append([t.task, chain, where, p50, p99, whole, t.whole_processor or "-", memory, t.verdict])
     print_table(
         f"plan for {plan.device}",
-        ["task", "chain", "on", "p50 ms", "p99 ms", "whole model ms", "(on)", "MB", "verdict", "because"],
+        ["task", "chain", "on", "p50 ms", "p99 ms", "whole ms", "(on)", "MB", "verdict"],
         rows,
-        numeric=["p50 ms", "p99 ms", "whole model ms", "MB"],
+        numeric=["p50 ms", "p99 ms", "whole ms", "MB"],
     )
+    for t in plan.tasks:
+        if t.reason != NO_ADMISSION:
+            note(f"{t.task}: {t.reason}")
 
 
 def _chain_ms(task, which: str) -> float:  # type: ignore[no-untyped-def]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgeengine.cli.console import Json, State, print_json, print_table, progress_bar
 from edgeengine.cli.options import parse_inputs, parse_shapes
+
+if TYPE_CHECKING:
+    from edgeengine.spec import Manifest, ProfileRow
 
 EXAMPLES = "Examples:  edgeengine profile model.edge  |  edgeengine profile model.onnx --shape x=1x3x224x224 --processor cpu0"
 
@@ -62,7 +65,7 @@ def command(
         inputs |= make_source("random:0", rest).read(0, 0)
         providers, device = load_providers(), device_id()
         first = processors[0]
-        tensors = chain_tensors(bundle, inputs, providers[first.provider], first)
+        tensors = chain_tensors(bundle, inputs, load_providers()[first.provider], first)
         rows = measure_back_to_back(
             candidates_of(bundle, processors), {bundle.hash: tensors}, providers, device,
             budget_s=seconds, progress=lambda share: bar("measuring back to back", share),
@@ -80,17 +83,23 @@ def command(
     if json:
         print_json({"device": device, "bundle": str(bundle.path), "hash": bundle.hash, "rows": rows})
         return
-    specs_by_name = {s.name: s for s in bundle.manifest.subgraphs}
-    print_table(
-        f"{bundle.manifest.name} on {device} (ms)",
-        ["subgraph", "MACs", "processor", "condition", "n", "p50", "p90", "p99", "min", "first run", "session", "MB"],
-        [
-            [
-                r.subgraph, specs_by_name[r.subgraph].macs, r.processor, r.condition, r.latency.n,
-                *(v / 1e6 for v in (r.latency.p50_ns, r.latency.p90_ns, r.latency.p99_ns, r.latency.min_ns)),
-                r.first_run_ns / 1e6, r.create_ns / 1e6, None if r.resident_bytes is None else r.resident_bytes / 1e6,
-            ]
-            for r in rows
-        ],
-        numeric=["MACs", "n", "p50", "p90", "p99", "min", "first run", "session", "MB"],
-    )  # fmt: skip
+    for condition in dict.fromkeys(r.condition for r in rows):
+        _print_condition(bundle.manifest, device, condition, [r for r in rows if r.condition == condition])
+
+
+def _print_condition(manifest: Manifest, device: str, condition: str, rows: list[ProfileRow]) -> None:
+    """A line per subgraph, p50 and p99 on each processor."""
+    processors = list(dict.fromkeys(r.processor for r in rows))
+    found = {(r.subgraph, r.processor): r for r in rows}
+    lines = []
+    for s in manifest.subgraphs:
+        mine = [found[s.name, p] for p in processors if (s.name, p) in found]
+        if not mine:
+            continue
+        times = [v for r in mine for v in (r.latency.p50_ns / 1e6, r.latency.p99_ns / 1e6)]
+        memory = max((r.resident_bytes or 0 for r in mine), default=0) / 1e6
+        lines.append([s.name, s.nodes, s.macs, *times, mine[0].latency.n, max(r.create_ns for r in mine) / 1e6, memory])
+    timed = [f"{p} {q}" for p in processors for q in ("p50", "p99")]
+    columns = ["subgraph", "nodes", "MACs", *timed, "n", "create", "MB"]
+    title = f"{manifest.name} on {device}, {condition.replace('_', ' ')} (ms)"
+    print_table(title, columns, lines, numeric=columns[1:])

@@ -78,7 +78,7 @@ def prepare(
     providers = {name: p for name, p in load_providers().items() if name in {u.provider for u in usable}}
     device = device_id()
     inputs = task_inputs(workload, models, sources or {})
-    tensors = {name: chain_tensors(b, inputs[name], providers[usable[0].provider], usable[0]) for name, b in models.items()}
+    tensors = {name: _chain_tensors(b, inputs[name], usable[0]) for name, b in models.items()}
 
     rows: list[ProfileRow] = []
     given = []
@@ -91,6 +91,7 @@ def prepare(
     report("planning", 0.0)
     task_plans = make_plan(given, usable)
     report("measuring at the periods", 0.0)
+    _close(providers)  # sessions made anew below: their creation and memory are measured, not the cache
     paced = measure_paced(
         _paced_items(workload, models, task_plans, usable, tensors), providers, device,
         seconds=(budget or Budget()).paced_s, progress=lambda share: report("measuring at the periods", share),
@@ -98,8 +99,7 @@ def prepare(
     report("measuring the engine itself", 0.0)
     machine = measure_overheads(tuple(usable), device, seconds=(budget or Budget()).overheads_s)
     store.put([*paced, *machine])
-    for provider in providers.values():
-        provider.close()
+    _close(providers)
     plan = Plan(
         schema=SCHEMA,
         device=device,
@@ -109,6 +109,20 @@ def prepare(
         overheads={m.name: m.latency for m in machine},
     )
     return Prepared(plan, [*rows, *paced], machine)
+
+
+def _chain_tensors(bundle: Bundle, inputs: Tensors, processor: Processor) -> Tensors:
+    """With a provider of its own: sessions kept from here would hide the cost of making them."""
+    provider = load_providers()[processor.provider]
+    try:
+        return chain_tensors(bundle, inputs, provider, processor)
+    finally:
+        provider.close()
+
+
+def _close(providers: dict[str, Provider]) -> None:
+    for provider in providers.values():
+        provider.close()
 
 
 def task_inputs(workload: Workload, bundles: dict[str, Bundle], sources: dict[str, Source]) -> dict[str, Tensors]:
@@ -164,7 +178,7 @@ def _paced_items(
     workload: Workload, bundles: dict[str, Bundle], plans: list[TaskPlan], usable: list[Processor], tensors: dict[str, Tensors]
 ) -> list[PacedItem]:
     """The chosen chains of all periodic tasks; those of follow-ups hang on their parents."""
-    paced = [t for t in workload.tasks if _effective_period_ns(t, workload) is not None and not t.has_pattern or t.period_ns]
+    paced = [t for t in workload.tasks if t.period_ns or (not t.has_pattern and _effective_period_ns(t, workload))]
     position = {t.name: i for i, t in enumerate(paced)}
     by_name = {p.name: p for p in usable}
     items = []

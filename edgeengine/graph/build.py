@@ -1,7 +1,7 @@
 """Build a bundle: cut a model, extract every candidate subgraph, verify all of them, write the folder in one step.
 
-A bundle is written into a temporary sibling folder and renamed into place, so it is there whole or not at all. The same model
-and arguments give the same bytes.
+A bundle is written into a temporary sibling folder and renamed into place, so it is there whole or not at all. The same
+model and arguments give the same bytes.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def build_bundle(
     """Cut the model at `model_path` into segments and write the bundle `out`, every candidate verified bit by bit.
 
     `parts` asks for that many segments, `at` for cuts after the given sets of tensors; without either it is up to four.
-    `shapes` (input name -> dimensions) and `inputs` (input name -> value used for verification) fix inputs; what they leave
-    open is assumed and reported through `progress(text, share done)`. An existing bundle at `out` is replaced.
+    `shapes` (input name -> dimensions) and `inputs` (input name -> value used for verification) fix inputs; what they
+    leave open is assumed and reported through `progress(text, share done)`. An existing bundle at `out` is replaced.
 
     Raises UserError for a model that cannot be loaded, run, cut so, or verified, and for an `out` that is no bundle.
     """
@@ -108,8 +108,8 @@ def _refuse_random(seen: Study) -> None:
     random = seen.flow.random_nodes()
     if random:
         raise UserError(
-            f"{seen.flow.model.path}: node {seen.flow.label(random[0])} draws random numbers, so no run can be compared "
-            f"with another; export the model for inference, without sampling"
+            f"{seen.flow.model.path}: node {seen.flow.label(random[0])} draws random numbers, so no two runs can be "
+            f"compared; export the model for inference, without sampling"
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from edgeengine.graph.extract import Part, extract, part
+from edgeengine.graph.extract import Known, Part, extract, part
 from edgeengine.graph.frontier import Segmentation
 from edgeengine.graph.infer import infer_types
 from edgeengine.graph.shapes import Tensors
@@ -44,7 +44,7 @@ class Candidates:
 
 
 def write_candidates(seen: Study, segmentation: Segmentation, folder: Path) -> Candidates:
-    """Write segments [start, stop) as `s<start>_<stop>.onnx` for every start < stop, and `weights/base.bin`, into `folder`."""
+    """Write segments [start, stop) as `s<start>_<stop>.onnx` for every start < stop, and the weights, into `folder`."""
     flow, segments = seen.flow, segmentation.segments
     last = len(segments)
     parts = [part(flow, segments, start, stop) for start in range(last) for stop in range(start + 1, last + 1)]
@@ -53,10 +53,10 @@ def write_candidates(seen: Study, segmentation: Segmentation, folder: Path) -> C
     weights.write(folder)
     crossing = dict.fromkeys(t for p in parts for t in p.inputs if flow.is_runtime(t))
     pins = tuple(t for t in crossing if seen.tensors.at[t].dtype == "float16")
-    types = _trusted(infer_types(flow), seen.tensors)
+    known = Known(seen.tensors.at, _trusted(infer_types(flow), seen.tensors), pins)
     subgraphs = []
     for what in parts:
-        proto = extract(flow, what, seen.tensors.at, types, weights.initializers, pins)
+        proto = extract(flow, what, known, weights.initializers)
         weights.adopt(proto)
         (folder / _file(what)).write_bytes(proto.SerializeToString(deterministic=True))
         subgraphs.append(_spec(seen, what, proto))

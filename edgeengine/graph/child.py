@@ -1,7 +1,8 @@
 """The child process that executes other people's models: `python -m edgeengine.graph.child JOB`.
 
-A crash inside ONNX Runtime ends the child, not the caller, and its memory goes with it. JOB is a folder holding job.json (one
-of the job types, tagged) and values.npz (input values); the child leaves result.json there: {"ok": …} or {"error": …}.
+A crash inside ONNX Runtime ends the child, not the caller, and its memory goes with it. JOB is a folder holding
+job.json (one of the job types, tagged) and values.npz (input values); the child leaves result.json there: {"ok": …} or
+{"error": …}.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import numpy as np
 
 import edgeengine
 from edgeengine.errors import InternalError, UserError
-from edgeengine.graph.probe import ProbeJob, run_probe
+from edgeengine.graph.probe import ProbeJob, ProbeResult, run_probe
 from edgeengine.graph.verify import VerifyJob, run_verify
+from edgeengine.spec.bundle import Exactness
 
 _Result = TypeVar("_Result")
 _ERRORS = {"UserError": UserError, "InternalError": InternalError}
@@ -66,6 +68,11 @@ def run_in_child(
     return msgspec.json.decode(outcome.ok, type=result)
 
 
+def execute(job: ProbeJob | VerifyJob, values: Mapping[str, np.ndarray]) -> ProbeResult | Exactness:
+    """Run a job in this process."""
+    return run_probe(job, values) if isinstance(job, ProbeJob) else run_verify(job, values)
+
+
 def main(folder: Path) -> None:
     """Run the job in `folder` and write its result there."""
     job = msgspec.json.decode((folder / "job.json").read_bytes(), type=ProbeJob | VerifyJob)
@@ -74,8 +81,7 @@ def main(folder: Path) -> None:
         values = dict(zip(file["names"].tolist(), arrays, strict=True))
     values = {n: a.astype(object) if a.dtype.kind == "U" else a for n, a in values.items()}
     try:
-        ok = run_probe(job, values) if isinstance(job, ProbeJob) else run_verify(job, values)
-        outcome = _Outcome(ok=msgspec.Raw(msgspec.json.encode(ok)))
+        outcome = _Outcome(ok=msgspec.Raw(msgspec.json.encode(execute(job, values))))
     except (UserError, InternalError) as e:
         outcome = _Outcome(error="UserError" if isinstance(e, UserError) else "InternalError", message=str(e))
     temporary = folder / "result.tmp"
@@ -84,7 +90,7 @@ def main(folder: Path) -> None:
 
 
 def _death(done: subprocess.CompletedProcess[bytes]) -> str:
-    """ "died of SIGKILL (out of memory?)" or "failed: <last line it wrote>"."""
+    """In words: died of a signal, or failed with the last line it wrote."""
     if done.returncode < 0:
         name = signal.Signals(-done.returncode).name
         return f"died of {name}" + (" (out of memory?)" if name == "SIGKILL" else "")

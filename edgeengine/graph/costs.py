@@ -1,7 +1,9 @@
-"""Multiply-accumulates of each operator, as a table: a rule per operator that multiplies, and a list of those that do not.
+"""Multiply-accumulates of each operator, as a table: a rule per operator that multiplies, and a list of those that do
+not.
 
-An operator in neither raises NotSupported; there is no silent default. Normalizations, activations, reductions, pooling and
-data movement count zero: they cost bytes, not multiply-accumulates. A body counts what its branch or its iterations executed.
+An operator in neither raises NotSupported; there is no silent default. Normalizations, activations, reductions, pooling
+and data movement count zero: they cost bytes, not multiply-accumulates. A body counts what its branch or its iterations
+executed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from edgeengine.graph.executions import body_path
 
 Shape = tuple[int, ...]
 
-# Executions of the nodes inside bodies: path of the node -> (input shapes, output shapes) of each execution. See `executions.py`.
+# Executions of the nodes inside bodies: path of the node -> (input shapes, output shapes) of each execution. See
+# `executions.py`.
 Executions = Mapping[str, Sequence[tuple[Sequence[Shape], Sequence[Shape]]]]
 
 
@@ -136,53 +139,47 @@ RULES: dict[tuple[str, str], Callable[[Op], int]] = {
 }
 
 _ZERO = """
-    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Bernoulli BitShift BitwiseAnd
-    BitwiseNot BitwiseOr BitwiseXor BlackmanWindow Cast CastLike Ceil Celu CenterCropPad Clip Col2Im Compress Concat
-    ConcatFromSequence Constant ConstantOfShape Cos Cosh CumSum DepthToSpace DequantizeLinear Det Div Dropout
-    DynamicQuantizeLinear Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND Gelu
-    GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GridSample GroupNormalization HammingWindow
-    HannWindow HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less
-    LessOrEqual Log LogSoftmax LpNormalization LpPool Max MaxPool MaxRoiPool MaxUnpool Mean MeanVarianceNormalization
-    MelWeightMatrix Min Mish Mod Mul Multinomial Neg NonMaxSuppression NonZero Not OneHot Optional OptionalGetElement
-    OptionalHasElement Or PRelu Pad Pow QuantizeLinear RMSNormalization RandomNormal RandomNormalLike RandomUniform
-    RandomUniformLike Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
-    ReduceProd ReduceSum ReduceSumSquare RegexFullMatch Relu Reshape Resize ReverseSequence RoiAlign RotaryEmbedding Round
-    Scatter ScatterElements ScatterND Selu SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert
-    SequenceLength Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split
-    SplitToSequence Sqrt Squeeze StringConcat StringNormalizer StringSplit Sub Sum Swish Tan Tanh TensorScatter TfIdfVectorizer
+    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Bernoulli BitShift
+    BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BlackmanWindow Cast CastLike Ceil Celu CenterCropPad Clip Col2Im
+    Compress Concat ConcatFromSequence Constant ConstantOfShape Cos Cosh CumSum DepthToSpace DequantizeLinear Det
+    Div Dropout DynamicQuantizeLinear Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND
+    Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GridSample GroupNormalization
+    HammingWindow HannWindow HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN
+    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LpPool Max MaxPool MaxRoiPool
+    MaxUnpool Mean MeanVarianceNormalization MelWeightMatrix Min Mish Mod Mul Multinomial Neg NonMaxSuppression
+    NonZero Not OneHot Optional OptionalGetElement OptionalHasElement Or PRelu Pad Pow QuantizeLinear
+    RMSNormalization RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range Reciprocal ReduceL1
+    ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
+    RegexFullMatch Relu Reshape Resize ReverseSequence RoiAlign RotaryEmbedding Round Scatter ScatterElements
+    ScatterND Selu SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Shape
+    Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split SplitToSequence Sqrt
+    Squeeze StringConcat StringNormalizer StringSplit Sub Sum Swish Tan Tanh TensorScatter TfIdfVectorizer
     ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor
 """
 _ZERO_MS = """
-    BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu DequantizeLinear EmbedLayerNormalization FastGelu FusedConcat
-    Gelu GroupNorm NhwcMaxPool QLinearAdd QLinearAveragePool QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu
-    QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu RotaryEmbedding SkipLayerNormalization
-    SkipSimplifiedLayerNormalization SimplifiedLayerNormalization TransposeMatMulScale Trilu Unique
+    BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu DequantizeLinear EmbedLayerNormalization FastGelu
+    FusedConcat Gelu GroupNorm NhwcMaxPool QLinearAdd QLinearAveragePool QLinearConcat QLinearGlobalAveragePool
+    QLinearLeakyRelu QLinearMul QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu RotaryEmbedding
+    SkipLayerNormalization SkipSimplifiedLayerNormalization SimplifiedLayerNormalization TransposeMatMulScale Trilu
+    Unique
 """
 ZERO = frozenset(("", op) for op in _ZERO.split()) | frozenset((_MS, op) for op in _ZERO_MS.split())
 CONTROL_FLOW = frozenset({("", "If"), ("", "Loop"), ("", "Scan"), ("", "SequenceMap")})
 
 
-def macs(
-    node: onnx.NodeProto,
-    inputs: Sequence[Shape | None],
-    outputs: Sequence[Shape | None],
-    opset: Mapping[str, int],
-    executions: Executions,
-    path: str,
-) -> int:
-    """Multiply-accumulates of one top-level node at these shapes.
+def macs(op: Op, opset: Mapping[str, int], executions: Executions, path: str) -> int:
+    """Multiply-accumulates of one top-level node.
 
-    `path` names the node in `executions`, which knows what ran inside its bodies. Raises NotSupported for an operator without
-    a row, at any depth.
+    `path` names the node in `executions`, which knows what ran inside its bodies. Raises NotSupported for an operator
+    without a row, at any depth.
     """
-    key = _key(node)
-    if key in CONTROL_FLOW:
-        return _inside(node, opset, executions, path)
-    return _rule(node, opset, path)(Op(node, tuple(inputs), tuple(outputs)))
+    if _key(op.node) in CONTROL_FLOW:
+        return _inside(op.node, opset, executions, path)
+    return _rule(op.node, opset, path)(op)
 
 
 def _inside(node: onnx.NodeProto, opset: Mapping[str, int], executions: Executions, path: str) -> int:
-    """If: the branches' maximum (a branch that never ran counts 0); Loop and Scan: the sum over the iterations that ran."""
+    """If: the branches' maximum (one that never ran counts 0); Loop and Scan: the sum over the iterations that ran."""
     counts = []
     for b, body in enumerate(bodies(node)):
         count = 0

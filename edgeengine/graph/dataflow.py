@@ -1,9 +1,9 @@
 """Who makes and who reads each tensor: the one view of a graph that cutting, costs and extraction share.
 
-Nodes are identified by their index in the graph (names are optional and repeat), edges by tensor name, and "" (an absent
-optional input or output) is never an edge. A node with bodies (If, Loop, Scan) reads every name its bodies capture at any
-depth. Top-level Constant nodes are initializers, as they are for ONNX Runtime. A node that depends on no run-time input is
-a constant node: it is copied into every subgraph that reads it and never crosses a boundary.
+Nodes are identified by their index in the graph (names are optional and repeat), edges by tensor name, and "" (an
+absent optional input or output) is never an edge. A node with bodies (If, Loop, Scan) reads every name its bodies
+capture at any depth. Top-level Constant nodes are initializers, as they are for ONNX Runtime. A node that depends on no
+run-time input is a constant node: it is copied into every subgraph that reads it and never crosses a boundary.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ RANDOM_OPS = frozenset(
 class Dataflow:
     """Def-use of one model's top-level graph.
 
-    `reads[i]` and `writes[i]` are the tensor names of node i, captured names included. `order` lists the live run-time nodes
-    (those some graph output depends on) in a stable topological order; `constants` are the constant nodes, in `constant_order`. `initializers`
-    includes the lifted Constant nodes. `readers[t]` are the live run-time nodes that read t.
+    `reads[i]` and `writes[i]` are the tensor names of node i, captured names included. `order` lists the live run-time
+    nodes (those some graph output depends on) in a stable topological order; `constants` are the constant nodes, in
+    `constant_order`. `initializers` includes the lifted Constant nodes. `readers[t]` are the live run-time nodes that
+    read t.
     """
 
     model: Model
@@ -121,7 +122,7 @@ def analyze(model: Model) -> Dataflow:
         for name in names:
             if name not in known:
                 raise UserError(
-                    f"{model.path}: node {nodes[i].op_type} {nodes[i].name!r} reads tensor {name!r}, which nothing makes; "
+                    f"{model.path}: node {nodes[i].op_type} {nodes[i].name!r} reads {name!r}, which nothing makes; "
                     f"export the model again"
                 )
     for name in outputs:

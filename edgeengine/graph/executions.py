@@ -1,7 +1,8 @@
 """What ran inside the bodies of control-flow nodes, with which shapes: read from a profile of one unoptimized run.
 
-Static inference knows little inside bodies and tensors there cannot be made outputs. ONNX Runtime's profile lists every node
-event with its input and output shapes; every node is given its path as name first, since names are optional and repeat.
+Static inference knows little inside bodies and tensors there cannot be made outputs. ONNX Runtime's profile lists every
+node event with its input and output shapes; every node is given its path as name first, since names are optional and
+repeat.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Extract segments [start, stop) of a model as an ONNX graph of their own.
 
-Invariants: names are the source's; ir_version, every opset_import and the metadata are kept; inputs and outputs follow from
-the dataflow, per tensor, never from a caller's list. A subgraph returns what any later segment reads and what the model
-returns; graph outputs that no segment makes (an input or a constant passed through) are returned by the last.
+Invariants: names are the source's; ir_version, every opset_import and the metadata are kept; inputs and outputs follow
+from the dataflow, per tensor, never from a caller's list. A subgraph returns what any later segment reads and what the
+model returns; graph outputs that no segment makes (an input or a constant passed through) are returned by the last.
 """
 
 from __future__ import annotations
@@ -30,6 +30,20 @@ class Part:
     outputs: tuple[str, ...]
     initializers: tuple[str, ...]
     sparse: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of tensors, by name.
+
+    `seen` are dtypes and concrete shapes from a run; `types` what static inference says of the model with free
+    dimensions (it fills in a boundary's shape where the run agrees); `pins` are the float16 boundary tensors (see
+    `pins.py`).
+    """
+
+    seen: Mapping[str, TensorSpec]
+    types: Mapping[str, onnx.ValueInfoProto]
+    pins: Collection[str] = ()
 
 
 def part(flow: Dataflow, segments: Sequence[Sequence[int]], start: int, stop: int) -> Part:
@@ -62,17 +76,10 @@ def part(flow: Dataflow, segments: Sequence[Sequence[int]], start: int, stop: in
 def extract(
     flow: Dataflow,
     what: Part,
-    tensors: Mapping[str, TensorSpec],
-    types: Mapping[str, onnx.ValueInfoProto],
+    known: Known,
     weights: Mapping[str, onnx.TensorProto],
-    pins: Collection[str] = (),
 ) -> onnx.ModelProto:
-    """The ONNX model of one part.
-
-    `tensors` are concrete dtypes and shapes from a run; `types` what static inference says of the model with free dimensions
-    (it fills in the boundary's symbolic shapes where the run agrees); `weights` are the initializers as the part shall hold
-    them, by name; `pins` are the float16 boundary tensors (see `pins.py`).
-    """
+    """The ONNX model of one part. `weights` are the initializers as the part shall hold them, by name."""
     source = flow.model.proto
     result = onnx.ModelProto()
     for field in ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string"):
@@ -82,16 +89,16 @@ def extract(
     result.metadata_props.extend(source.metadata_props)
     graph = result.graph
     graph.name = f"{source.graph.name or 'graph'}_{what.start}_{what.stop}"
-    graph.node.extend(pinned((flow.nodes[n] for n in what.nodes), pins))
+    graph.node.extend(pinned((flow.nodes[n] for n in what.nodes), known.pins))
     graph.initializer.extend(weights[t] for t in what.initializers)
     graph.sparse_initializer.extend(flow.sparse[t] for t in what.sparse)
-    graph.input.extend(_value(t, tensors[t], types.get(t)) for t in what.inputs)
-    graph.output.extend(_value(t, tensors[t], types.get(t)) for t in what.outputs)
+    graph.input.extend(_value(t, known.seen[t], known.types.get(t)) for t in what.inputs)
+    graph.output.extend(_value(t, known.seen[t], known.types.get(t)) for t in what.outputs)
 
     named = {t for n in what.nodes for t in (*flow.reads[n], *flow.writes[n])}
     border = set(what.inputs) | set(what.outputs)
     graph.value_info.extend(
-        v for v in source.graph.value_info if v.name in named - border and _agrees(v, tensors.get(v.name))
+        v for v in source.graph.value_info if v.name in named - border and _agrees(v, known.seen.get(v.name))
     )
     graph.quantization_annotation.extend(q for q in source.graph.quantization_annotation if q.tensor_name in named)
     result.functions.extend(used_functions(flow.model, (flow.nodes[n] for n in what.nodes)))

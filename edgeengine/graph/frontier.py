@@ -1,7 +1,9 @@
-"""Choose where to cut. A cut is a downward-closed set of units; its boundary are the tensors made before and read after.
+"""Choose where to cut. A cut is a downward-closed set of units; its boundary are the tensors made before and read
+after.
 
-With units in topological order every prefix is such a set, so `by_count` is a shortest path over positions: among cuts whose
-segments stay balanced it takes those with the least bytes crossing. `by_tensors` cuts after the ancestors of given tensors.
+With units in topological order every prefix is such a set, so `by_count` is a shortest path over positions: among cuts
+whose segments stay balanced it takes those with the least bytes crossing. `by_tensors` cuts after the ancestors of
+given tensors.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 
 from edgeengine.errors import UserError
 from edgeengine.graph.dataflow import Dataflow, walk
-from edgeengine.graph.shapes import near
+from edgeengine.graph.names import near
 from edgeengine.graph.units import Unit, describe
 from edgeengine.spec.tensor import TensorSpec
 
@@ -22,7 +24,8 @@ from edgeengine.spec.tensor import TensorSpec
 TENSOR_OVERHEAD_BYTES = 4096
 # A segment may cost this many times an equal share; the first bound that can be met counts.
 _SLACK = (1.25, 1.5, 2.0, 4.0, float("inf"))
-# By default: at most this many segments, none below this share of an equal one, none below this many multiply-accumulates.
+# By default: at most this many segments, none below this share of an equal one, none below this many
+# multiply-accumulates.
 _DEFAULT_PARTS = 4
 _LEAST_SHARE = 0.25
 _LEAST_COST = 250_000.0
@@ -61,7 +64,10 @@ class Cuts:
         return self.cost / self.cost[-1] if self.cost[-1] else np.linspace(0.0, 1.0, len(self.cost))
 
     def by_count(self, parts: int) -> Segmentation:
-        """Cut into `parts` balanced segments with the least bytes crossing. Raises UserError naming the unit that forbids it."""
+        """Cut into `parts` balanced segments with the least bytes crossing.
+
+        Raises UserError naming the unit that forbids it.
+        """
         most = max(1, len(self.units))
         if not 1 <= parts <= most:
             if parts < 1:
@@ -199,7 +205,7 @@ class Cuts:
 
 
 def _shortest(cost: np.ndarray, weight: np.ndarray, parts: int, limit: float) -> list[int] | None:
-    """Positions 0 < p1 < … < p(parts-1) < last with every segment's cost within `limit` and the least weight; None if none."""
+    """Positions 0 < p1 < … < last with every segment's cost within `limit` and the least weight; None if there are none."""
     last = len(cost) - 1
     # A hair of tolerance: a prefix sum of a segment may exceed the limit by rounding alone.
     allowed = limit * (1 + 1e-9)

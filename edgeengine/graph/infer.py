@@ -17,7 +17,7 @@ _DATA_BYTES = 1024  # larger initializers are weights; smaller ones may be shape
 
 
 def infer_types(flow: Dataflow) -> dict[str, onnx.ValueInfoProto]:
-    """Tensor name -> its static type, symbolic names kept only where they are the model's own. Empty where inference fails."""
+    """Tensor name -> static type, symbolic names only where they are the model's own. Just the inputs where it fails."""
     model = flow.model
     try:
         inferred = shape_inference.infer_shapes(_skeleton(flow), data_prop=True)

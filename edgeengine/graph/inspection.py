@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import onnx
+
 from edgeengine.errors import UserError
 from edgeengine.graph.dataflow import Dataflow, analyze, bodies, walk
+from edgeengine.graph.dtypes import FROM_ONNX
 from edgeengine.graph.load import Model, load_model
-from edgeengine.graph.shapes import output_specs
+from edgeengine.graph.sizes import dims_of
 from edgeengine.graph.study import Study, op_counts, study
 from edgeengine.graph.units import describe
 from edgeengine.graph.weights import parameters
@@ -34,7 +37,7 @@ def inspect_model(
 
 
 _RUN_KEYS = (
-    "inputs", "outputs", "shapes", "assumed", "units", "macs", "unknown_ops", "frontiers", "single_tensor_cut", "most_parts",
+    "shapes", "assumed", "units", "macs", "unknown_ops", "frontiers", "single_tensor_cut", "most_parts",
     "largest_unit", "unsupported",
 )  # fmt: skip
 
@@ -54,6 +57,8 @@ def _static(model: Model, flow: Dataflow) -> dict[str, object]:
         "op_counts": op_counts(flow, range(len(flow.nodes))),
         "functions": [f"{f.domain}.{f.name}" for f in model.proto.functions],
         "control_flow": [flow.label(i) for i in control],
+        "inputs": [_declared(v) for v in model.inputs],
+        "outputs": [_declared(v) for v in model.proto.graph.output],
         "parameters": elements,
         "weight_bytes": nbytes,
     }
@@ -65,8 +70,6 @@ def _run_time(seen: Study, frontiers: int) -> dict[str, object]:
     inner = cuts.at[1:-1]
     narrowest = sorted(inner, key=lambda c: (len(c.tensors), c.nbytes, c.position))[:frontiers]
     return {
-        "inputs": [_tensor(s) for s in seen.tensors.inputs],
-        "outputs": [_tensor(s) for s in output_specs(flow, seen.tensors)],
         "shapes": {n: list(s) for n, s in seen.tensors.fixed.items()},
         "assumed": list(seen.tensors.assumed),
         "units": len(seen.units),
@@ -99,6 +102,14 @@ def _unsupported(seen: Study) -> list[str]:
         f"{describe(flow, u)} cannot be cut inside" for u in seen.units if any(bodies(flow.nodes[n]) for n in u.nodes)
     ]
     return found
+
+
+def _declared(value: onnx.ValueInfoProto) -> dict[str, object]:
+    """As the file declares it: dtype and shape None where it declares none, dtype a word for what is no plain tensor."""
+    kind = value.type.WhichOneof("value") or ""
+    dtype = FROM_ONNX.get(value.type.tensor_type.elem_type) if kind == "tensor_type" else kind.removesuffix("_type")
+    dims = dims_of(value)
+    return {"name": value.name, "dtype": dtype or None, "shape": None if dims is None else list(dims)}
 
 
 def _tensor(spec: TensorSpec) -> dict[str, object]:

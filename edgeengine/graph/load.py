@@ -1,8 +1,8 @@
 """Read an ONNX file: the graph into memory, the weights by reference.
 
-Invariants of a loaded Model: the proto was read without external data (so a 20 GB model costs what its graph costs); every
-external location lies inside the model's folder and is long enough; `graph.input` lists only real inputs, since an
-initializer that is also an input would not be constant and would lose pre-packing and folding.
+Invariants of a loaded Model: the proto was read without external data (so a 20 GB model costs what its graph costs);
+every external location lies inside the model's folder and is long enough; `graph.input` lists only real inputs, since
+an initializer that is also an input would not be constant and would lose pre-packing and folding.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Model:
 def load_model(path: str | Path) -> Model:
     """Load the ONNX file at `path`; weights in external files stay there.
 
-    Raises UserError for a missing, empty, truncated or foreign file, and for external data that is missing, too short or
-    outside the model's folder.
+    Raises UserError for a missing, empty, truncated or foreign file, and for external data that is missing, too short
+    or outside the model's folder.
     """
     file = Path(path)
     proto = read_proto(file)

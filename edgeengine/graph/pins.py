@@ -1,9 +1,10 @@
 """Pin float16 boundary tensors: put two Identities behind the node that makes one.
 
-On the CPU ONNX Runtime computes most float16 nodes in float32 and, optimizations off or not, drops the rounding to float16
-between two of them. A cut restores it, so a model and its parts would differ by which tensors happen to be rounded. Behind a
-pinned tensor the rounding always happens: the reference and every subgraph agree bit by bit. One Identity is not enough: alone
-between nodes computed in float32 it is computed in float32 as well. With optimizations on they disappear again.
+On the CPU ONNX Runtime computes most float16 nodes in float32 and, optimizations off or not, drops the rounding to
+float16 between two of them. A cut restores it, so a model and its parts would differ by which tensors happen to be
+rounded. Behind a pinned tensor the rounding always happens: the reference and every subgraph agree bit by bit. One
+Identity is not enough: alone between nodes computed in float32 it is computed in float32 as well. With optimizations on
+they disappear again.
 """
 
 from __future__ import annotations

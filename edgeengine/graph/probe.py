@@ -1,7 +1,8 @@
-"""Run a source model to learn what its tensors look like. The part of `shapes.py` that executes, so it runs in the child.
+"""Run a source model to learn what its tensors look like. The part of `shapes.py` that executes, so it runs in the
+child.
 
-Static shape inference stops at the first operator it does not know and knows a fifth of some models' tensors; a run with the
-tensors as outputs, optimizations off, knows all of them.
+Static shape inference stops at the first operator it does not know and knows a fifth of some models' tensors; a run
+with the tensors as outputs, optimizations off, knows all of them.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _CHUNK = 256
 class ProbeJob(msgspec.Struct, frozen=True, tag="probe"):
     """`attempts` are complete input shapes, tried in order until the model runs. `tensors` are those to look at.
 
-    `batch` are the free dimensions (input name, axis) that become 2 for a second look. `bodies` asks for what ran inside
-    control-flow nodes.
+    `batch` are the free dimensions (input name, axis) that become 2 for a second look. `bodies` asks for what ran
+    inside control-flow nodes.
     """
 
     source: str
@@ -42,8 +43,8 @@ class ProbeJob(msgspec.Struct, frozen=True, tag="probe"):
 class ProbeResult(msgspec.Struct, frozen=True):
     """`shapes` is the attempt that ran. `unportable` maps a tensor to the type no boundary carries.
 
-    `batched` are the same shapes with batch 2, None where none is free or the model does not run so; `batched_shapes` are the
-    tensors' shapes then. `executions`: see `costs.py`.
+    `batched` are the same shapes with batch 2, None where none is free or the model does not run so; `batched_shapes`
+    are the tensors' shapes then. `executions`: see `costs.py`.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -123,7 +124,8 @@ def _first_that_runs(
     sizes = f"any of {len(job.attempts)} input sizes tried" if len(job.attempts) > 1 else "random inputs"
     raise UserError(
         f"{source}: does not run with {sizes} ({reason}); "
-        f"give the sizes with --shape NAME=DIMS and values it needs with --fix NAME=VALUE (inputs: {_listed(job.inputs)})"
+        f"give the sizes with --shape NAME=DIMS and values it needs with --fix NAME=VALUE "
+        f"(inputs: {_listed(job.inputs)})"
     )
 
 

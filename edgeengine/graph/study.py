@@ -1,4 +1,7 @@
-"""A model looked at once: dataflow, tensors from a run, units, their costs and every prefix cut. Building and inspecting share it."""
+"""A model looked at once: dataflow, tensors from a run, units, costs and every prefix cut.
+
+Building and inspecting share it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeengine.errors import NotSupported
-from edgeengine.graph.costs import Shape, macs
+from edgeengine.graph.costs import Op, Shape, macs
 from edgeengine.graph.dataflow import Dataflow, analyze
 from edgeengine.graph.frontier import Cuts
 from edgeengine.graph.load import Model
@@ -29,7 +32,7 @@ class Study:
     cuts: Cuts
 
     def macs(self, nodes: Iterable[int]) -> tuple[int | None, tuple[str, ...]]:
-        """(multiply-accumulates of nodes, operators without a cost rule); the first is None where the second is not empty."""
+        """(multiply-accumulates of nodes, operators without a cost rule): None where there are any of the latter."""
         total, unknown = 0, dict[str, None]()
         for node in nodes:
             try:
@@ -78,6 +81,5 @@ def _node_macs(flow: Dataflow, tensors: Tensors, node: int) -> int:
             return tuple(flow.initializers[tensor].dims)
         return tensors.shape(tensor)
 
-    return macs(
-        n, [shape(t) for t in n.input], [shape(t) for t in n.output], flow.model.opset, tensors.executions, str(node)
-    )
+    op = Op(n, tuple(shape(t) for t in n.input), tuple(shape(t) for t in n.output))
+    return macs(op, flow.model.opset, tensors.executions, str(node))

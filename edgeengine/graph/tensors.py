@@ -55,7 +55,12 @@ def external_slice(tensor: onnx.TensorProto) -> tuple[str, int, int]:
 def nbytes(tensor: onnx.TensorProto) -> int:
     """Bytes of a tensor's elements, wherever they are; strings count their text."""
     if tensor.data_type == _T.STRING:
-        return sum(map(len, tensor.string_data))
-    if tensor.data_type in ITEM_BYTES:
-        return math.prod(tensor.dims) * ITEM_BYTES[tensor.data_type]
-    return external_slice(tensor)[2] if is_external(tensor) else max(len(tensor.raw_data), math.prod(tensor.dims) // 2)
+        return sum(len(s) for s in tensor.string_data)
+    item = ITEM_BYTES.get(tensor.data_type)
+    if item is not None:
+        return int(math.prod(tensor.dims)) * item
+    return (
+        external_slice(tensor)[2]
+        if is_external(tensor)
+        else max(len(tensor.raw_data), int(math.prod(tensor.dims)) // 2)
+    )

@@ -1,8 +1,8 @@
 """Units: the atoms of a cut, and their order.
 
-A unit is a set of nodes that no cut may separate. A control-flow node with its bodies is one node here, so it is one unit
-by itself; nodes are glued together where a value between them cannot cross a boundary. Other reasons to keep nodes together
-(quantize-dequantize groups, recurrent pairs) are further rows of `_glue`.
+A unit is a set of nodes that no cut may separate. A control-flow node with its bodies is one node here, so it is one
+unit by itself; nodes are glued together where a value between them cannot cross a boundary. Other reasons to keep nodes
+together (quantize-dequantize groups, recurrent pairs) are further rows of `_glue`.
 
 Units are the strongly connected components of the dataflow once every glued pair is joined in both directions: whatever
 lies on a path between two glued nodes falls into their unit, so the units themselves never form a cycle.
@@ -26,7 +26,7 @@ class Unit:
 
 
 def group(flow: Dataflow, unportable: Collection[str] = ()) -> tuple[Unit, ...]:
-    """The units of a model in topological order. `unportable` are tensors that cannot cross a boundary (sequences, …)."""
+    """The units of a model in topological order. `unportable` tensors cannot cross a boundary (sequences, …)."""
     component = _components(flow, list(_glue(flow, unportable)))
     members: dict[int, list[int]] = {}
     for i in flow.order:

