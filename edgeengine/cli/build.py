@@ -10,7 +10,10 @@ from edgeengine.cli.console import Json, progress_bar
 from edgeengine.cli.options import parse_inputs, parse_shapes
 from edgeengine.cli.split import noting, report_bundle
 
-EXAMPLES = "Examples:  edgeengine build model.onnx -o model.edge  |  edgeengine build ocr.onnx -o ocr.edge --shape x=1x3x320x320"
+EXAMPLES = (
+    "edgeengine build model.onnx -o model.edge",
+    "edgeengine build ocr.onnx -o ocr.edge --shape x=1x3x320x320",
+)
 
 
 def command(

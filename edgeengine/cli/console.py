@@ -69,7 +69,14 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-HEADINGS = {"criticality": "class", "released": "rel.", "dropped": "drop", "failed": "fail", "rejected": "rej.", "miss_rate": "missed"}
+HEADINGS = {
+    "criticality": "class",
+    "released": "rel.",
+    "dropped": "drop",
+    "failed": "fail",
+    "rejected": "rej.",
+    "miss_rate": "missed",
+}
 
 
 def print_rows(title: str, rows: Sequence[dict[str, object]]) -> None:

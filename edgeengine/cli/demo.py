@@ -10,13 +10,19 @@ import typer
 
 from edgeengine.cli.console import Json, State, note, out, print_json, print_rows, progress_bar
 
-EXAMPLES = "Examples:  edgeengine demo  |  edgeengine demo --seconds 30 --policy fifo  |  edgeengine demo --json"
+EXAMPLES = (
+    "edgeengine demo",
+    "edgeengine demo --seconds 30 --policy fifo",
+    "edgeengine demo --json",
+)
 
 
 def command(
     seconds: Annotated[float, typer.Option(help="Length of the live run.")] = 10.0,
     policy: Annotated[str, typer.Option(help="Scheduling policy: edf or fifo.")] = "edf",
-    output: Annotated[str, typer.Option("-o", "--output", help="Folder for the workload, the profile and both runs.")] = "demo-run",
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Folder for the workload, the profile and both runs.")
+    ] = "demo-run",
     fresh: Annotated[bool, typer.Option(help="Measure again instead of using this machine's profile.")] = True,
     state: State = None,
     json: Json = False,
@@ -79,7 +85,9 @@ def command(
         print_rows(f"live, {seconds:g} s, policy {policy}", live_document["tasks"])  # type: ignore[arg-type]
         print_rows("simulated from the profile", simulated_document["tasks"])  # type: ignore[arg-type]
         _print_recognised(recognised)
-        note(f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/live/plan.json --policy fifo")
+        note(
+            f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/live/plan.json --policy fifo"
+        )
     if live.interrupted:
         sys.exit(130)
 

@@ -8,7 +8,11 @@ import typer
 
 from edgeengine.cli.console import Json, print_json, print_table
 
-EXAMPLES = "Examples:  edgeengine devices  |  edgeengine devices show raspberrypi/pi4  |  edgeengine devices --json"
+EXAMPLES = (
+    "edgeengine devices",
+    "edgeengine devices show raspberrypi/pi4",
+    "edgeengine devices --json",
+)
 
 
 def command(
@@ -54,5 +58,3 @@ def command(
 
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
-
-

@@ -9,7 +9,10 @@ import typer
 from edgeengine.cli.console import Json, note, out, print_json, print_table
 from edgeengine.cli.options import parse_shapes
 
-EXAMPLES = "Examples:  edgeengine inspect model.onnx  |  edgeengine inspect ocr.onnx --shape x=1x3x320x320 --json"
+EXAMPLES = (
+    "edgeengine inspect model.onnx",
+    "edgeengine inspect ocr.onnx --shape x=1x3x320x320 --json",
+)
 
 
 def command(

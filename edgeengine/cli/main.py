@@ -20,7 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (demo, devices, inspect, split, build, profile, plan, run, simulate):
-    app.command(name=module.__name__.rsplit(".", 1)[1], epilog=module.EXAMPLES)(module.command)
+    app.command(name=module.__name__.rsplit(".", 1)[1], epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(module.command)
 
 
 def main() -> None:

@@ -10,7 +10,10 @@ import typer
 from edgeengine.cli.console import Json, State, note, print_json, print_table, progress_bar
 
 NO_ADMISSION = "no admission test ran"
-EXAMPLES = "Examples:  edgeengine plan workload.toml -o plan.json  |  edgeengine plan workload.toml --device raspberrypi/pi4 -o plan.json"
+EXAMPLES = (
+    "edgeengine plan workload.toml -o plan.json",
+    "edgeengine plan workload.toml --device raspberrypi/pi4 -o plan.json",
+)
 
 
 def command(

@@ -13,7 +13,10 @@ from edgeengine.cli.options import parse_inputs, parse_shapes
 if TYPE_CHECKING:
     from edgeengine.spec import Manifest, ProfileRow
 
-EXAMPLES = "Examples:  edgeengine profile model.edge  |  edgeengine profile model.onnx --shape x=1x3x224x224 --processor cpu0"
+EXAMPLES = (
+    "edgeengine profile model.edge",
+    "edgeengine profile model.onnx --shape x=1x3x224x224 --processor cpu0",
+)
 
 
 def command(
@@ -38,7 +41,14 @@ def command(
     from edgeengine.errors import UserError
     from edgeengine.io import make_source
     from edgeengine.profiling import (
-        Candidate, PacedItem, ProfileStore, candidates_of, chain_tensors, export_json, measure_back_to_back, measure_paced,
+        Candidate,
+        PacedItem,
+        ProfileStore,
+        candidates_of,
+        chain_tensors,
+        export_json,
+        measure_back_to_back,
+        measure_paced,
     )  # fmt: skip
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
@@ -61,7 +71,7 @@ def command(
             if not spec.is_static:
                 raise UserError(f"profile: input {spec.name!r} has shape {spec.shape}; rebuild the bundle with --shape")
         rest = [s for s in specs if s.name not in given]
-        inputs = {s.name: np.asarray(given[s.name], s.dtype).reshape(s.shape) for s in specs if s.name in given}
+        inputs = {s.name: np.asarray(given[s.name], s.dtype).reshape(s.dims) for s in specs if s.name in given}
         inputs |= make_source("random:0", rest).read(0, 0)
         providers, device = load_providers(), device_id()
         first = processors[0]
@@ -72,11 +82,13 @@ def command(
         )  # fmt: skip
         if period_ms is not None:
             chains = [[Candidate(bundle, bundle.manifest.whole, p)] for p in processors if p.usable]
-            item = PacedItem(bundle.manifest.name, chains, tensors, round(period_ms * 1e6))
-            rows += measure_paced(
-                [item], providers, device, seconds=max(seconds, 20 * period_ms / 1e3),
-                progress=lambda share: bar(f"measuring every {period_ms:g} ms", share),
+            item = PacedItem(
+                bundle.manifest.name, chains, lambda index: dict(inputs), lambda index, made: None, round(period_ms * 1e6)
             )  # fmt: skip
+            rows += measure_paced(
+                [item], load_providers(), device, seconds=max(seconds, 20 * period_ms / 1e3),
+                progress=lambda share: bar(f"measuring every {period_ms:g} ms", share),
+            ).rows  # fmt: skip
     ProfileStore(folder / "profile.sqlite").put(rows)
     if output is not None:
         write_file(Path(output), export_json(rows, [])[0])

@@ -14,17 +14,15 @@ from edgeengine.devices import device_id, discover
 from edgeengine.engine.prepare import Prepared, prepare
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.io import Source
+from edgeengine.planning import load_plan
 from edgeengine.profiling import ProfileStore
 from edgeengine.spec import Plan, Processor, ProfileRow, parse_shape
-from edgeengine.spec.plan import SCHEMA
 from edgeengine.workload import Task, Workload
 
 Progress = Callable[[str, float], None]
 
 
-def open_or_build(
-    workload: Workload, state: Path, sources: dict[str, Source], progress: Progress
-) -> dict[str, Bundle | None]:
+def open_or_build(workload: Workload, state: Path, sources: dict[str, Source], progress: Progress) -> dict[str, Bundle | None]:
     """The bundle of every task that has a model; an .onnx is built into STATE/bundles once per content and shapes."""
     bundles: dict[str, Bundle | None] = {}
     for i, task in enumerate(workload.tasks):
@@ -70,7 +68,7 @@ def measured_plan(
     cached = state / "plans" / f"{key.hexdigest()[:24]}.json"
     store = ProfileStore(state / "profile.sqlite")
     if cached.is_file():
-        plan = read_plan(cached)
+        plan = load_plan(cached)
         return Prepared(plan, rows_used(plan, store), store.machine_rows(plan.device))
     processors = choose_processors(only)
     prepared = prepare(workload, bundles, store, sources=sources, processors=processors, progress=progress)
@@ -99,19 +97,6 @@ def rows_used(plan: Plan, store: ProfileStore) -> list[ProfileRow]:
     """The stored rows behind a plan's steps."""
     used = {(t.bundle, s.subgraph, s.processor) for t in plan.tasks for s in t.steps}
     return [r for r in store.rows(plan.device) if (r.bundle, r.subgraph, r.processor) in used]
-
-
-def read_plan(path: str | Path) -> Plan:
-    """Raises UserError when it is not a plan of ours."""
-    try:
-        plan = msgspec.json.decode(Path(path).read_bytes(), type=Plan)
-    except OSError as e:
-        raise UserError(f"{path}: cannot read the plan ({e.strerror}); make one with 'edgeengine plan WORKLOAD -o {path}'") from e
-    except msgspec.DecodeError as e:
-        raise UserError(f"{path}: not a plan ({e}); make one with 'edgeengine plan WORKLOAD -o {path}'") from e
-    if plan.schema != SCHEMA:
-        raise UserError(f"{path}: plan schema {plan.schema}, this edgeengine reads {SCHEMA}; plan again")
-    return plan
 
 
 def check_plan(plan: Plan, workload: Workload) -> Plan:

@@ -10,7 +10,10 @@ import typer
 
 from edgeengine.cli.console import Json, State, note, print_json, print_rows, progress_bar
 
-EXAMPLES = "Examples:  edgeengine run workload.toml --seconds 10  |  edgeengine run workload.toml --plan plan.json --jobs jobs.csv --json"
+EXAMPLES = (
+    "edgeengine run workload.toml --seconds 10",
+    "edgeengine run workload.toml --plan plan.json --jobs jobs.csv --json",
+)
 
 
 def command(
@@ -25,8 +28,9 @@ def command(
     json: Json = False,
 ) -> None:
     """Run the tasks under deadlines on this machine, measuring and planning first if there is no plan yet."""
-    from edgeengine.cli.resolve import check_plan, measured_plan, open_or_build, read_plan
+    from edgeengine.cli.resolve import check_plan, measured_plan, open_or_build
     from edgeengine.errors import UserError
+    from edgeengine.planning import load_plan
     from edgeengine.profiling import ProfileStore
     from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
     from edgeengine.state import state_folder
@@ -41,7 +45,7 @@ def command(
     with progress_bar() as bar:
         bundles = open_or_build(tasks, folder, {}, bar)
         if plan is not None:
-            chosen = check_plan(read_plan(plan), tasks)
+            chosen = check_plan(load_plan(plan), tasks)
             rows, machine = [], ProfileStore(folder / "profile.sqlite").machine_rows(chosen.device)
         else:
             prepared = measured_plan(tasks, bundles, folder, {}, bar)
@@ -55,9 +59,7 @@ def command(
     if jobs is not None:
         write_file(Path(jobs), jobs_csv(live.jobs))
     if output is not None:
-        write_run_folder(
-            Path(output), document=document, plan=chosen, log=live.log, jobs=live.jobs, rows=rows, machine=machine
-        )
+        write_run_folder(Path(output), document=document, plan=chosen, log=live.log, jobs=live.jobs, rows=rows, machine=machine)
     if json:
         print_json(document)
     else:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from edgeengine.workload import Workload
 
 EXAMPLES = (
-    "Examples:  edgeengine simulate workload.toml --seconds 60  |  "
-    "edgeengine simulate phone.toml --device qualcomm/snapdragon-8-gen-3 --policy fifo --json"
+    "edgeengine simulate workload.toml --seconds 60",
+    "edgeengine simulate phone.toml --device qualcomm/snapdragon-8-gen-3 --policy fifo --json",
 )
 
 
@@ -41,8 +41,9 @@ def command(
     json: Json = False,
 ) -> None:
     """Would these tasks meet their deadlines? Simulated from the profile of this machine, or from stated latencies."""
-    from edgeengine.cli.resolve import check_plan, measured_plan, open_or_build, read_plan
+    from edgeengine.cli.resolve import check_plan, measured_plan, open_or_build
     from edgeengine.errors import UserError
+    from edgeengine.planning import load_plan
     from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import make_execution_times, simulate
@@ -54,7 +55,7 @@ def command(
     tasks = load_workload(workload)
     rows, machine = [], []
     if plan is not None:
-        chosen = check_plan(read_plan(plan), tasks)
+        chosen = check_plan(load_plan(plan), tasks)
     elif device is not None or not any(t.model for t in tasks.tasks):
         chosen = described_plan(tasks, device)
     else:

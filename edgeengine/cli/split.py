@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeengine.cli.console import Json, note, out, print_json, print_table, progress_bar
+from edgeengine.cli.console import Bar, Json, note, out, print_json, print_table, progress_bar
 from edgeengine.cli.options import parse_inputs, parse_shapes
 
+if TYPE_CHECKING:
+    from edgeengine.bundle import Bundle
+    from edgeengine.spec import TensorSpec
+
 EXAMPLES = (
-    "Examples:  edgeengine split model.onnx -o model.edge --parts 3  |  edgeengine split model.onnx -o model.edge --at relu_3,pool_1  |  "
-    "edgeengine split vad.onnx -o vad.edge --parts 2 --shape input=1x576 --input sr=16000"
+    "edgeengine split model.onnx -o model.edge --parts 3",
+    "edgeengine split model.onnx -o model.edge --at relu_3,pool_1",
+    "edgeengine split vad.onnx -o vad.edge --parts 2 --shape input=1x576 --input sr=16000",
 )
 
 
@@ -43,7 +49,7 @@ def command(
     report_bundle(bundle, json)
 
 
-def noting(bar):  # type: ignore[no-untyped-def]
+def noting(bar: Bar) -> Callable[[str, float], None]:
     """Progress that also keeps what was assumed on screen."""
 
     def tell(text: str, share: float) -> None:
@@ -54,7 +60,7 @@ def noting(bar):  # type: ignore[no-untyped-def]
     return tell
 
 
-def report_bundle(bundle, json: bool) -> None:  # type: ignore[no-untyped-def]
+def report_bundle(bundle: Bundle, json: bool) -> None:
     """Print the finest parts of a bundle and how exact they are."""
     m = bundle.manifest
     finest = [s for s in m.subgraphs if s.stop == s.start + 1]
@@ -86,5 +92,5 @@ def report_bundle(bundle, json: bool) -> None:  # type: ignore[no-untyped-def]
     )
 
 
-def _tensors(specs) -> str:  # type: ignore[no-untyped-def]
+def _tensors(specs: Sequence[TensorSpec]) -> str:
     return "\n".join(f"{t.name} {t.dtype}[{','.join(map(str, t.shape))}]" for t in specs)

@@ -19,10 +19,8 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def usable_cores(cgroup: Path = CGROUP) -> tuple[int, ...]:
     """Core numbers this process may use, at most as many as its CPU quota pays for (at least one)."""
-    if hasattr(os, "sched_getaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-    else:  # macOS, Windows: no mask to ask for
-        cores = list(range(os.cpu_count() or 1))
+    # macOS and Windows have no mask to ask for.
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     quota = _cpu_quota(cgroup)
     if quota is not None:
         cores = cores[: max(int(quota), 1)]

@@ -19,7 +19,7 @@ def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
         pin(processor.host_core)
         try:
             code()
-        except BaseException as e:  # handed to the waiting thread
+        except BaseException as e:  # noqa: BLE001  handed to the waiting thread
             failure.append(e)
 
     thread = threading.Thread(target=body, name=f"edgeengine measuring {processor.name}", daemon=True)

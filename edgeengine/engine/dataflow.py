@@ -28,7 +28,7 @@ KEPT_FEEDS = 64  # feeds kept for children that may never be released (not drawn
 class JobData:
     """What travels with a job: what its caller gave, the tensors made so far (None until it starts), who waits for it."""
 
-    __slots__ = ("given", "tensors", "future")
+    __slots__ = ("future", "given", "tensors")
 
     def __init__(self, given: Tensors | None = None, future: JobFuture | None = None):
         self.given, self.future = given, future
@@ -55,14 +55,15 @@ class TaskData:
         self.state: Tensors = {name: _zeros(by_name[name]) for name in spec.carry.values()}
         self._shapes = {name: s.shape for name, s in by_name.items()}
 
-    def gather(self, job: Job, given: Tensors | None) -> Tensors:
+    def gather(self, index: int, release_ns: int, given: Tensors | None = None) -> Tensors:
         """The inputs of a job that starts: caller or source, then state, then what its parent fed."""
+        tensors: Tensors = {}
         if given is not None:
-            tensors = dict(given)
-        else:
-            tensors = dict(self.source.read(job.index, job.release_ns)) if self.source else {}
+            tensors.update(given)
+        elif self.source is not None:
+            tensors.update(self.source.read(index, release_ns))
         tensors.update(self.state)
-        fed = self.feeds.pop(job.index, None)
+        fed = self.feeds.pop(index, None)
         if fed is not None:
             tensors.update(fed)
         return tensors
@@ -97,16 +98,16 @@ class DataFlow:
         if data is None:
             data = job.data = JobData()
         if data.tensors is None:
-            data.tensors = self.tasks[job.task.name].gather(job, data.given)
+            data.tensors = self.tasks[job.task.name].gather(job.index, job.release_ns, data.given)
         return data.tensors
 
-    def finish(self, job: Job, tensors: Tensors) -> None:
-        """The job's last subgraph ended: keep its state, feed its children."""
-        task = self.tasks[job.task.name]
+    def finish(self, name: str, index: int, tensors: Tensors) -> None:
+        """The last subgraph of job `index` of task `name` ended: keep its state, feed its children."""
+        task = self.tasks[name]
         for output, name in task.spec.carry.items():
             task.state[name] = tensors[output]
         for child in task.children:
-            child.accept(job.index, tensors)
+            child.accept(index, tensors)
 
     def outputs(self, job: Job) -> Tensors:
         """The model's outputs of a finished job."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -25,10 +26,10 @@ from edgeengine.engine.worker import Worker
 from edgeengine.errors import UserError
 from edgeengine.events import Cancelled, LogLine, Released
 from edgeengine.io import Source
-from edgeengine.scheduling import Job, Scheduler, make_policy
-from edgeengine.scheduling.policies import Policy
+from edgeengine.planning import load_plan
+from edgeengine.scheduling import Job, Policy, Scheduler, make_policy
 from edgeengine.spec import Plan
-from edgeengine.workload import Releases, Workload
+from edgeengine.workload import Releases, Workload, load_workload
 
 LEAD_NS = 5_000_000  # between the start of the threads and the first release
 SWITCH_INTERVAL_S = 0.0002  # a busy Python thread then delays a hand-off by 0.3 ms instead of 10 ms (p90, measured)
@@ -37,7 +38,7 @@ SWITCH_INTERVAL_S = 0.0002  # a busy Python thread then delays a hand-off by 0.3
 class Engine:
     """Runs the tasks of a workload as planned.
 
-        with Engine(workload, plan) as engine:
+        with Engine("workload.toml", "plan.json") as engine:
             future = engine.submit("detect", {"x": image})
             print(future.result().outcome)
 
@@ -45,7 +46,7 @@ class Engine:
     lets what runs end, and joins the workers.
 
     Args:
-        workload, plan: what to run and how; the plan must name the workload's tasks.
+        workload, plan: what to run and how, as objects or files; the plan must name the workload's tasks.
         policy: a policy name or object.
         seconds: periodic tasks release jobs for this long (None: until the engine closes); see `wait`.
         bundles: opened bundles by task, for tasks whose `model` is not a bundle folder.
@@ -58,8 +59,8 @@ class Engine:
 
     def __init__(
         self,
-        workload: Workload,
-        plan: Plan,
+        workload: Workload | str | Path,
+        plan: Plan | str | Path,
         *,
         policy: str | Policy = "edf",
         seconds: float | None = None,
@@ -71,6 +72,8 @@ class Engine:
         keep_jobs: bool = False,
         keep_log: bool = False,
     ):
+        workload = workload if isinstance(workload, Workload) else load_workload(workload)
+        plan = plan if isinstance(plan, Plan) else load_plan(plan)
         self._workload, self._plan = workload, plan
         self._clock: Clock = clock or MonotonicClock()
         self._providers = providers if providers is not None else load_providers()

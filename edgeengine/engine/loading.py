@@ -46,9 +46,7 @@ def _open(task: Task) -> Bundle:
     return open_bundle(path)
 
 
-def open_sources(
-    workload: Workload, bundles: dict[str, Bundle | None], given: dict[str, Source]
-) -> dict[str, Source | None]:
+def open_sources(workload: Workload, bundles: dict[str, Bundle | None], given: dict[str, Source]) -> dict[str, Source | None]:
     """The source of each task that releases its own jobs; those without `inputs` get random ones."""
     return {task.name: _open_source(task, bundles[task.name], given) for task in workload.tasks}
 
@@ -68,7 +66,9 @@ def _open_source(task: Task, bundle: Bundle | None, given: dict[str, Source]) ->
     if text.startswith("source:"):
         name = text.removeprefix("source:")
         if name not in given:
-            raise UserError(f"task {task.name!r}: no source {name!r} was given to the engine; given: {', '.join(given) or 'none'}")
+            raise UserError(
+                f"task {task.name!r}: no source {name!r} was given to the engine; given: {', '.join(given) or 'none'}"
+            )
         return given[name]
     return make_source(text, free, task.range)
 

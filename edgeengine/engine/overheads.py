@@ -1,7 +1,8 @@
 """What the engine itself costs on this machine, measured by running it on subgraphs that do nothing.
 
-Three machine-wide rows: "timer" (nominal release to the event in the scheduler), "handoff" (event to start on an idle worker), "next" (end of a subgraph to the
-start of the next on the same worker). Simulations add them, plans carry them.
+Four machine-wide rows: "timer" (nominal release to the event in the scheduler), "handoff" (event to start on an idle worker),
+"next" (end of a subgraph to the start of the next on the same worker), "around" (start to end of a subgraph, without its run).
+Simulations add them, plans carry them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Noop:
 
 
 def measure_overheads(processors: tuple[Processor, ...], device: str, *, seconds: float = 2.0) -> list[MachineRow]:
-    """Run the empty workload on the single-core processors for `seconds`; three rows."""
+    """Run the empty workload on the single-core processors for `seconds`; one row per overhead."""
     singles = tuple(p for p in processors if p.usable and p.threads == 1)[:2]
     names = ", ".join(f'"{p.name}" = 0.05' for p in singles)
     workload = parse_workload(WORKLOAD.format(processors=names).encode())
@@ -66,16 +67,20 @@ def measure_overheads(processors: tuple[Processor, ...], device: str, *, seconds
 
 def overheads_of(log: list[LogLine]) -> dict[str, list[int]]:
     """Overheads in nanoseconds from an event log whose workers were idle at each release."""
-    found: dict[str, list[int]] = {"timer": [], "handoff": [], "next": []}
+    found: dict[str, list[int]] = {"timer": [], "handoff": [], "next": [], "around": []}
     caused: tuple[str, int] | None = None  # how and when the coming start was decided
+    started_ns = 0
     for line in log:
         event = line.event
         if isinstance(event, Released):
             found["timer"].append(event.at_ns - event.release_ns)
             caused = ("handoff", event.at_ns)
         elif isinstance(event, Finished):
+            found["around"].append(event.at_ns - started_ns - event.duration_ns)
             caused = ("next", event.at_ns) if line.actions else None
-        elif isinstance(event, Started) and caused is not None:
-            found[caused[0]].append(event.at_ns - caused[1])
-            caused = None
+        elif isinstance(event, Started):
+            started_ns = event.at_ns
+            if caused is not None:
+                found[caused[0]].append(event.at_ns - caused[1])
+                caused = None
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -15,15 +16,25 @@ from edgeengine.bundle import Bundle
 from edgeengine.devices import device_id
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.devices.providers.base import Tensors
-from edgeengine.engine.dataflow import run_inputs
-from edgeengine.engine.loading import open_sources
+from edgeengine.engine.dataflow import DataFlow, run_inputs
+from edgeengine.engine.loading import load_executables, open_sources
 from edgeengine.engine.overheads import measure_overheads
+from edgeengine.engine.priming import prime_windows
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.io import Source, make_source
 from edgeengine.planning import TaskInput, make_plan, plan_from_latencies
 from edgeengine.profiling import (
-    BACK_TO_BACK, Candidate, PacedItem, ProfileStore, candidates_of, chain_tensors, measure_back_to_back, measure_chains,
-    measure_paced, period_condition,
+    BACK_TO_BACK,
+    Candidate,
+    Paced,
+    PacedItem,
+    ProfileStore,
+    candidates_of,
+    chain_tensors,
+    measure_back_to_back,
+    measure_chains,
+    measure_paced,
+    period_condition,
 )  # fmt: skip
 from edgeengine.spec import Latency, MachineRow, Plan, Processor, ProfileRow, TaskPlan
 from edgeengine.spec.plan import SCHEMA
@@ -85,30 +96,32 @@ def prepare(
     for i, task in enumerate(workload.tasks):
         bundle = models[task.name]
         report(f"profiling {task.name}", i / len(models))
-        measured = _stored_or_measured(bundle, usable, tensors[task.name], providers, device, store, (budget or Budget()).bundle_s)
+        measured = _stored_or_measured(
+            bundle, usable, tensors[task.name], providers, device, store, (budget or Budget()).bundle_s
+        )
         rows += measured
         given.append(_task_input(task, bundle, measured, inputs[task.name], providers, (budget or Budget()).chains_s))
     report("planning", 0.0)
     task_plans = make_plan(given, usable)
     report("measuring at the periods", 0.0)
     _close(providers)  # sessions made anew below: their creation and memory are measured, not the cache
+    draft = Plan(SCHEMA, device, workload.sha256, tuple(usable), tuple(task_plans))
+    data = DataFlow(workload, dict(models), open_sources(workload, dict(models), sources or {}))
+    prime_windows(workload, draft, data, load_executables(draft, dict(models), providers))
     paced = measure_paced(
-        _paced_items(workload, models, task_plans, usable, tensors), providers, device,
+        _paced_items(workload, models, draft, data), providers, device,
         seconds=(budget or Budget()).paced_s, progress=lambda share: report("measuring at the periods", share),
     )  # fmt: skip
     report("measuring the engine itself", 0.0)
     machine = measure_overheads(tuple(usable), device, seconds=(budget or Budget()).overheads_s)
-    store.put([*paced, *machine])
+    store.put([*paced.rows, *machine])
     _close(providers)
-    plan = Plan(
-        schema=SCHEMA,
-        device=device,
-        workload=workload.sha256,
-        processors=tuple(usable),
-        tasks=tuple(_with_paced(t, workload.task(t.task), workload, paced) for t in task_plans),
+    plan = msgspec.structs.replace(
+        draft,
+        tasks=tuple(_with_paced(t, workload, paced) for t in task_plans),
         overheads={m.name: m.latency for m in machine},
     )
-    return Prepared(plan, [*rows, *paced], machine)
+    return Prepared(plan, [*rows, *paced.rows], machine)
 
 
 def _chain_tensors(bundle: Bundle, inputs: Tensors, processor: Processor) -> Tensors:
@@ -174,16 +187,14 @@ def _effective_period_ns(task: Task, workload: Workload) -> int | None:
     return task.period_ns
 
 
-def _paced_items(
-    workload: Workload, bundles: dict[str, Bundle], plans: list[TaskPlan], usable: list[Processor], tensors: dict[str, Tensors]
-) -> list[PacedItem]:
+def _paced_items(workload: Workload, bundles: dict[str, Bundle], draft: Plan, data: DataFlow) -> list[PacedItem]:
     """The chosen chains of all periodic tasks; those of follow-ups hang on their parents."""
     paced = [t for t in workload.tasks if t.period_ns or (not t.has_pattern and _effective_period_ns(t, workload))]
     position = {t.name: i for i, t in enumerate(paced)}
-    by_name = {p.name: p for p in usable}
+    by_name = {p.name: p for p in draft.processors}
     items = []
     for task in paced:
-        plan = next(p for p in plans if p.task == task.name)
+        plan = draft.task(task.name)
         names = dict.fromkeys(s.processor for s in plan.steps)
         chains = []
         for name in names:
@@ -200,21 +211,31 @@ def _paced_items(
         period = _effective_period_ns(task, workload)
         assert period is not None
         follows = task.after is not None and not task.has_pattern
-        items.append(PacedItem(task.name, chains, tensors[task.name], period, followers, follows))
+        items.append(
+            PacedItem(
+                task.name, chains, partial(_gather, data, task.name, period), partial(data.finish, task.name),
+                period, followers, follows,
+            )
+        )  # fmt: skip
     return items
 
 
-def _with_paced(plan: TaskPlan, task: Task, workload: Workload, rows: list[ProfileRow]) -> TaskPlan:
+def _gather(data: DataFlow, task: str, period_ns: int, index: int) -> Tensors:
+    return data.tasks[task].gather(index, index * period_ns)
+
+
+def _with_paced(plan: TaskPlan, workload: Workload, paced: Paced) -> TaskPlan:
     """The plan with latencies measured at the task's period wherever there are some: those hold in service."""
-    period = _effective_period_ns(task, workload)
+    period = _effective_period_ns(workload.task(plan.task), workload)
     if period is None:
         return plan
-    paced: dict[tuple[str, str], Latency] = {
+    measured: dict[tuple[str, str], Latency] = {
         (r.subgraph, r.processor): r.latency
-        for r in rows
+        for r in paced.rows
         if r.bundle == plan.bundle and r.condition == period_condition(period)
     }
     steps = tuple(
-        msgspec.structs.replace(s, latency=paced.get((s.subgraph, s.processor), s.latency)) for s in plan.steps
+        msgspec.structs.replace(s, latency=measured.get((s.subgraph, s.processor), s.latency)) for s in plan.steps
     )  # fmt: skip
-    return msgspec.structs.replace(plan, steps=steps)
+    inputs, outputs = paced.inputs.get(plan.task), paced.outputs.get(plan.task)
+    return msgspec.structs.replace(plan, steps=steps, inputs=inputs, outputs=outputs)

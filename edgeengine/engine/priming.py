@@ -32,9 +32,7 @@ def prime_windows(
         data.tasks[task.name].feeds.clear()
 
 
-def _run_whole(
-    task: Task, plan: Plan, tensors: Tensors, executables: dict[str, dict[tuple[str, str], Executable]]
-) -> Tensors:
+def _run_whole(task: Task, plan: Plan, tensors: Tensors, executables: dict[str, dict[tuple[str, str], Executable]]) -> Tensors:
     steps = plan.task(task.name).steps
     position = 0
     while position < plan.task(task.name).segments:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 
 from edgeengine.clock import ORDER_START
+from edgeengine.devices.pinning import pin
 from edgeengine.devices.providers import Executable
 from edgeengine.engine.dataflow import DataFlow
 from edgeengine.engine.runtime import STOP, Runtime
 from edgeengine.errors import EdgeEngineError
 from edgeengine.events import Failed, Finished, Start, Started
-from edgeengine.devices.pinning import pin
 from edgeengine.spec import Processor
 
 Executables = dict[tuple[str, str], Executable]  # (task, subgraph) -> loaded on this worker's processor
@@ -51,12 +51,11 @@ class Worker:
             tensors.update(self._executables[task, start.subgraph].run(tensors))
             duration_ns = clock.now_ns() - begun_ns
             if job.move is not None and job.move.stop == job.task.segments:
-                self._data.finish(job, tensors)
+                self._data.finish(task, index, tensors)
         except EdgeEngineError as e:
             cause = str(e)
-        except Exception as e:  # a fault in someone's source or glue ends the job, never the worker
+        except Exception as e:  # noqa: BLE001  a fault in someone's source or glue ends the job, never the worker
             cause = f"{type(e).__name__}: {e}"
         else:
             return runtime.step(lambda now: Finished(now, task, index, self._name, "done", duration_ns), self._name)
         return runtime.step(lambda now: Failed(now, task, index, self._name, cause), self._name)
-

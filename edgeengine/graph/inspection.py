@@ -95,12 +95,8 @@ def _unsupported(seen: Study) -> list[str]:
     """Constructs that limit what can be done with this model."""
     flow = seen.flow
     found = [f"{flow.label(i)} draws random numbers: the model cannot be built" for i in flow.random_nodes()]
-    found += [
-        f"{t} ({kind}) cannot cross a boundary" for t, kind in seen.tensors.unportable.items() if flow.is_runtime(t)
-    ]
-    found += [
-        f"{describe(flow, u)} cannot be cut inside" for u in seen.units if any(bodies(flow.nodes[n]) for n in u.nodes)
-    ]
+    found += [f"{t} ({kind}) cannot cross a boundary" for t, kind in seen.tensors.unportable.items() if flow.is_runtime(t)]
+    found += [f"{describe(flow, u)} cannot be cut inside" for u in seen.units if any(bodies(flow.nodes[n]) for n in u.nodes)]
     return found
 
 

@@ -1,8 +1,8 @@
 """Read an ONNX file: the graph into memory, the weights by reference.
 
 Invariants of a loaded Model: the proto was read without external data (so a 20 GB model costs what its graph costs);
-every external location lies inside the model's folder and is long enough; `graph.input` lists only real inputs, since
-an initializer that is also an input would not be constant and would lose pre-packing and folding.
+every external location lies inside the model's folder and is long enough; the proto is normalized (`normalize.py`), so
+`graph.input` lists only real inputs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from edgeengine.errors import UserError
+from edgeengine.graph.normalize import normalize
 from edgeengine.graph.tensors import external_slice, is_external, nbytes, tensors_in, tensors_of
 
 ONNX_DOMAIN = ""
@@ -71,7 +72,7 @@ def load_model(path: str | Path) -> Model:
 
 
 def read_proto(file: Path) -> onnx.ModelProto:
-    """The proto in `file`, without external data, initializers removed from the graph inputs. Raises UserError."""
+    """The proto in `file`, without external data, normalized. Raises UserError."""
     try:
         raw = file.read_bytes()
     except FileNotFoundError as e:
@@ -98,16 +99,8 @@ def read_proto(file: Path) -> onnx.ModelProto:
         raise UserError(f"{file}: names no opset, so it is truncated or not a model; export or copy it again")
     if not proto.graph.output:
         raise UserError(f"{file}: its graph has no output, so there is nothing to run; export the model again")
-    _drop_initializer_inputs(proto.graph)
+    normalize(proto)
     return proto
-
-
-def _drop_initializer_inputs(graph: onnx.GraphProto) -> None:
-    held = {i.name for i in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    real = [i for i in graph.input if i.name not in held]
-    if len(real) != len(graph.input):
-        del graph.input[:]
-        graph.input.extend(real)
 
 
 def _check_external(file: Path, proto: onnx.ModelProto) -> tuple[str, ...]:
@@ -124,9 +117,7 @@ def _check_external(file: Path, proto: onnx.ModelProto) -> tuple[str, ...]:
             location, offset, length = external_slice(tensor)
             need = offset + max(length, nbytes(tensor))
         except ValueError as e:
-            raise UserError(
-                f"{where} has an external offset or length that is no number; export the model again"
-            ) from e
+            raise UserError(f"{where} has an external offset or length that is no number; export the model again") from e
         relative = PurePosixPath(location)
         if not location or relative.is_absolute() or ".." in relative.parts or "\\" in location:
             raise UserError(

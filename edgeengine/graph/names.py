@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean 'a' or 'b'?", or the first few known names where none is near."""
+    """The known names closest to `name`, as a question; the first few known ones where none is close."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:

@@ -27,7 +27,7 @@ def make_source(text: str, specs: Sequence[TensorSpec], integer_range: tuple[int
 
 
 def _zeros(spec: TensorSpec) -> np.ndarray:
-    return np.full(spec.shape, "", object) if spec.dtype == "str" else np.zeros(spec.shape, spec.dtype)
+    return np.full(spec.dims, "", object) if spec.dtype == "str" else np.zeros(spec.dims, spec.dtype)
 
 
 class _Fixed:
@@ -50,11 +50,11 @@ class _Random:
     @staticmethod
     def _draw(spec: TensorSpec, rng: np.random.Generator, integer_range: tuple[int, int]) -> np.ndarray:
         if spec.dtype.startswith("float"):
-            return rng.standard_normal(spec.shape).astype(spec.dtype)
+            return rng.standard_normal(spec.dims).astype(spec.dtype)
         if spec.dtype == "bool":
-            return rng.integers(0, 2, spec.shape).astype(bool)
+            return rng.integers(0, 2, spec.dims).astype(bool)
         if "int" in spec.dtype:
-            return rng.integers(integer_range[0], integer_range[1] + 1, spec.shape).astype(spec.dtype)
+            return rng.integers(integer_range[0], integer_range[1] + 1, spec.dims).astype(spec.dtype)
         raise UserError(f"input {spec.name!r}: no random values of type {spec.dtype}; give a .npz file or a source")
 
     def read(self, index: int, release_ns: int) -> dict[str, np.ndarray]:
@@ -71,7 +71,7 @@ class _File:
         except (OSError, ValueError) as e:
             raise UserError(f"{file}: cannot be read as .npz without pickles ({e})") from e
         except KeyError as e:
-            raise UserError(f"{file}: {str(e.args[0])}; name one array per model input: {', '.join(s.name for s in specs)}") from e
+            raise UserError(f"{file}: {e.args[0]!s}; name one array per model input: {', '.join(s.name for s in specs)}") from e
         self._fixed: dict[str, np.ndarray] = {}
         self._rows: dict[str, np.ndarray] = {}
         for s in specs:

@@ -32,5 +32,7 @@ class StreamReplay:
         """
         end = self._start + int(time_ns * self._rate_hz // 1e9)
         if end < self._window or end > len(self._samples):
-            raise UserError(f"stream replay: no window at {time_ns / 1e9:.3f} s; the recording holds {len(self._samples)} samples")
+            raise UserError(
+                f"stream replay: no window at {time_ns / 1e9:.3f} s; the recording holds {len(self._samples)} samples"
+            )
         return self._samples[end - self._window : end]

@@ -1,7 +1,7 @@
 """Non-preemptive blocking: what a less critical subgraph may hold, and for how long, without making a more critical job late.
 
-A subgraph is not interrupted. If it holds resources without which a more critical task cannot start anywhere, its p99 must fit into that
-task's slack (deadline - its own p99).
+A subgraph is not interrupted. If it holds resources without which a more critical task cannot start anywhere, its p99 must fit
+into that task's slack (deadline - its own p99).
 """
 
 from __future__ import annotations

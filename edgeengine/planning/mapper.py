@@ -1,13 +1,14 @@
 """The mapper: searches chains of candidate subgraphs for the shortest latency, and believes only what it measures.
 
-Predictions (sums of measured candidates) rank the chains; the best few and every whole model on one processor are then measured end to end.
-The winner is never slower than the best whole model, because that one is among them.
+Predictions (sums of measured candidates) rank the chains; the best few and every whole model on one processor are then measured
+end to end. The winner is never slower than the best whole model, because that one is among them.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping as MappingOf, Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
 
 from edgeengine.errors import PlanInfeasible
@@ -61,7 +62,7 @@ def map_task(
 def _shortest_chains(
     candidates: Sequence[Candidate], latency: MappingOf[tuple[str, str], Latency], segments: int, count: int
 ) -> list[Chain]:
-    """The `count` chains of least predicted latency, best first (dynamic programming over positions, `count` kept per position)."""
+    """The `count` chains of least predicted latency, best first: dynamic programming, `count` kept per position."""
     kept: list[list[tuple[int, int, Chain]]] = [[] for _ in range(segments + 1)]
     kept[0] = [(0, 0, ())]
     order = 0  # tie-breaker: chains do not compare

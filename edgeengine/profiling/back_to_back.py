@@ -1,7 +1,7 @@
 """Back to back: the latency of a subgraph run again and again, candidates interleaved so that drift hits all alike.
 
-Per-node profiling is off: it slows small models twentyfold (see docs/design.md). The first run of each burst re-warms the caches that the
-previous candidate emptied and is not counted.
+Per-node profiling is off: it slows small models twentyfold (see docs/design.md). The first run of each burst re-warms the caches
+that the previous candidate emptied and is not counted.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
+from edgeengine.devices.pinning import run_pinned
 from edgeengine.devices.providers import Provider
 from edgeengine.devices.providers.base import Tensors
 from edgeengine.profiling.candidate import Candidate, Loaded, load, shapes_text, timestamp, versions
-from edgeengine.devices.pinning import run_pinned
 from edgeengine.spec import Latency, ProfileRow
 
 BACK_TO_BACK = "back_to_back"
@@ -46,7 +46,7 @@ def measure_back_to_back(
             run_pinned(candidates[group[0]].processor, lambda g=group: _round(g, candidates, loaded, tensors, samples))  # type: ignore[misc]
         if progress is not None:
             progress(max((done + 1) / MAX_ROUNDS, min(1 - (end - time.monotonic()) / budget_s, 1)))
-    return [_row(c, l, s, tensors[c.bundle.hash], device) for c, l, s in zip(candidates, loaded, samples, strict=True)]
+    return [_row(c, made, s, tensors[c.bundle.hash], device) for c, made, s in zip(candidates, loaded, samples, strict=True)]
 
 
 def _round(
@@ -77,5 +77,3 @@ def _row(candidate: Candidate, loaded: Loaded, samples: list[int], tensors: Tens
         measured_at=timestamp(),
         versions=versions(),
     )
-
-

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from edgeengine.devices.pinning import run_pinned
 from edgeengine.devices.providers import Provider
 from edgeengine.devices.providers.base import Tensors
 from edgeengine.profiling.candidate import Candidate
-from edgeengine.devices.pinning import run_pinned
 from edgeengine.spec import Latency
 
 MIN_ROUNDS, MAX_ROUNDS = 8, 60
@@ -16,9 +16,7 @@ MIN_ROUNDS, MAX_ROUNDS = 8, 60
 Chain = Sequence[Candidate]
 
 
-def measure_chains(
-    chains: Sequence[Chain], inputs: Tensors, providers: dict[str, Provider], *, budget_s: float
-) -> list[Latency]:
+def measure_chains(chains: Sequence[Chain], inputs: Tensors, providers: dict[str, Provider], *, budget_s: float) -> list[Latency]:
     """Latency of each chain from model inputs to outputs, interleaved, one uncounted run each before the counted one.
 
     A chain that stays on one processor runs on a thread pinned there, as its worker would; one that changes processors hands

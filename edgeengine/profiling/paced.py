@@ -1,7 +1,7 @@
 """At its period: the latency of a subgraph that runs now and then, between the others, as it will in service.
 
-Tight-loop figures do not hold there: caches are cold, cores have slept (a MatMul every 30 ms takes 1.5-2 times its back-to-back time;
-onnxruntime#16135, #17711). All items share one timeline, each at its own period, never two at once.
+Tight-loop figures do not hold there: caches are cold, cores have slept (a MatMul every 30 ms takes 1.5-2 times its back-to-back
+time; onnxruntime#16135, #17711). All items share one timeline, each at its own period, never two at once.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from edgeengine.devices.pinning import pin, run_pinned
 from edgeengine.devices.providers import Provider
 from edgeengine.devices.providers.base import Tensors
-from edgeengine.profiling.candidate import Candidate, load, shapes_text, timestamp, versions
-from edgeengine.devices.pinning import pin, run_pinned
+from edgeengine.profiling.candidate import Candidate, Loaded, load, shapes_text, timestamp, versions
 from edgeengine.spec import Latency, ProfileRow
 
 WARM_UP = 1  # occurrences of each candidate that are not counted
@@ -23,16 +23,26 @@ WARM_UP = 1  # occurrences of each candidate that are not counted
 class PacedItem(NamedTuple):
     """A job as it will run: its chain, one subgraph after the other, on one of several equivalent processors in turn.
 
-    `chains` holds the same subgraphs on each of these processors. `tensors`: what the chain reads. `follow_ups`: positions of the
-    items that run right after this one (`after`), which have no timeline of their own.
+    `chains` holds the same subgraphs on each of these processors. `inputs(index)` gathers what the chain reads, as a worker
+    would; `outputs(index, tensors)` hands on what it made. `follow_ups`: positions of the items that run right after this one (`after`),
+    which have no timeline of their own.
     """
 
     name: str
     chains: Sequence[Sequence[Candidate]]
-    tensors: Tensors
+    inputs: Callable[[int], Tensors]
+    outputs: Callable[[int, Tensors], None]
     period_ns: int
     follow_ups: tuple[int, ...] = ()
     is_follow_up: bool = False
+
+
+class Paced(NamedTuple):
+    """Rows of the subgraphs, and by item what gathering inputs and handing on outputs took."""
+
+    rows: list[ProfileRow]
+    inputs: dict[str, Latency]
+    outputs: dict[str, Latency]
 
 
 def period_condition(period_ns: int) -> str:
@@ -46,28 +56,52 @@ def measure_paced(
     *,
     seconds: float,
     progress: Callable[[float], None] | None = None,
-) -> list[ProfileRow]:
+) -> Paced:
     """Run the shared timeline for `seconds`; one row per candidate that was met more than WARM_UP times."""
     samples: dict[tuple[int, int, int], list[int]] = {}
-    loaded = {
-        (i, a, b): load(c, providers[c.processor.provider], items[i].tensors)
-        for i, item in enumerate(items)
-        for a, chain in enumerate(item.chains)
-        for b, c in enumerate(chain)
-    }
+    gathering: list[list[int]] = [[] for _ in items]
+    handing_on: list[list[int]] = [[] for _ in items]
+    loaded: dict[tuple[int, int, int], Loaded] = {}
+    shapes: dict[tuple[int, int, int], str] = {}
+
+    def set_up(i: int) -> None:
+        """Load item i's candidates and run them once, then those of its follow-ups: these read what it hands on."""
+        inputs = items[i].inputs(0)
+        for a, chain in enumerate(items[i].chains):
+            tensors = dict(inputs)
+            for b, c in enumerate(chain):
+                shapes[i, a, b] = shapes_text(c.subgraph, tensors)
+                loaded[i, a, b] = load(c, providers[c.processor.provider], tensors)
+                tensors.update(loaded[i, a, b].executable.run(tensors))
+        items[i].outputs(0, tensors)
+        for follower in items[i].follow_ups:
+            set_up(follower)
+
+    for i, item in enumerate(items):
+        if not item.is_follow_up:
+            set_up(i)
     turn = [0] * len(items)
+    clock = time.perf_counter_ns
 
     def occur(i: int) -> None:
-        alternative = turn[i] % len(items[i].chains)
+        item, index = items[i], turn[i]
+        alternative = index % len(item.chains)
         turn[i] += 1
-        chain = items[i].chains[alternative]
-        for position in range(len(chain)):
-            run, tensors = loaded[i, alternative, position].executable.run, items[i].tensors
-            begun = time.perf_counter_ns()
-            run(tensors)
-            samples.setdefault((i, alternative, position), []).append(time.perf_counter_ns() - begun)
-        for follower in items[i].follow_ups:
-            turn[follower] = turn[i] - 1  # on the processor its parent just used
+        begun = clock()
+        tensors = item.inputs(index)
+        gathered = clock()
+        for position in range(len(item.chains[alternative])):
+            run = loaded[i, alternative, position].executable.run
+            start = clock()
+            made = run(tensors)
+            samples.setdefault((i, alternative, position), []).append(clock() - start)
+            tensors.update(made)
+        ended = clock()
+        item.outputs(index, tensors)
+        handing_on[i].append(clock() - ended)
+        gathering[i].append(gathered - begun)
+        for follower in item.follow_ups:
+            turn[follower] = index  # the same job index, on the processor its parent just used
             occur(follower)
 
     def timeline() -> None:
@@ -87,14 +121,19 @@ def measure_paced(
     if items:
         run_pinned(items[0].chains[0][0].processor, timeline)
     rows = []
-    for (i, a, b), values in sorted(samples.items()):
+    for key, values in sorted(samples.items()):
         if len(values) > WARM_UP:
-            c, made = items[i].chains[a][b], loaded[i, a, b]
+            i, a, b = key
+            c, made = items[i].chains[a][b], loaded[key]
             rows.append(
                 ProfileRow(
-                    c.bundle.hash, device, c.processor.name, c.subgraph.name, shapes_text(c.subgraph, items[i].tensors),
+                    c.bundle.hash, device, c.processor.name, c.subgraph.name, shapes[key],
                     period_condition(items[i].period_ns), Latency.of(values[WARM_UP:]), made.first_run_ns, made.create_ns,
                     made.resident_bytes, timestamp(), versions(),
                 )
             )  # fmt: skip
-    return rows
+    return Paced(rows, _by_item(items, gathering), _by_item(items, handing_on))
+
+
+def _by_item(items: Sequence[PacedItem], samples: list[list[int]]) -> dict[str, Latency]:
+    return {item.name: Latency.of(s[WARM_UP:]) for item, s in zip(items, samples, strict=True) if len(s) > WARM_UP}

@@ -19,7 +19,9 @@ CREATE TABLE IF NOT EXISTS profile (
     condition TEXT NOT NULL, row BLOB NOT NULL,
     PRIMARY KEY (bundle, device, processor, subgraph, shapes, condition)
 ) STRICT;
-CREATE TABLE IF NOT EXISTS machine (device TEXT NOT NULL, name TEXT NOT NULL, row BLOB NOT NULL, PRIMARY KEY (device, name)) STRICT;
+CREATE TABLE IF NOT EXISTS machine (
+    device TEXT NOT NULL, name TEXT NOT NULL, row BLOB NOT NULL, PRIMARY KEY (device, name)
+) STRICT;
 """
 
 

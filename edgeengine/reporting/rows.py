@@ -1,6 +1,7 @@
 """One row per task: what was released, how it ended, how long it took.
 
-Miss rate = (late + dropped + failed + rejected) / released. Latencies are finish - release over finished (met or late) jobs, nearest rank.
+Miss rate = (late + dropped + failed + rejected) / released. Latencies are finish - release over finished (met or late) jobs,
+by nearest rank.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The scheduler core: a state machine without I/O, threads or clocks. Events in, actions out; the same class live and simulated."""
+"""The scheduler core: a state machine without I/O, threads or clocks, the same class live and simulated."""
 
 from edgeengine.scheduling.core import Scheduler
 from edgeengine.scheduling.job import Job

@@ -10,11 +10,40 @@ import random
 
 from edgeengine.errors import InternalError, UserError
 from edgeengine.events import (
-    AnyAction, AnyEvent, Cancel, Cancelled, Drop, EstimateChanged, Failed, Finished, Hold, InputReplaced, LogLine,
-    ProcessorBack, ProcessorLost, Reject, Released, Start, Started, Time, VersionReady,
+    AnyAction,
+    AnyEvent,
+    Cancel,
+    Cancelled,
+    Drop,
+    EstimateChanged,
+    Failed,
+    Finished,
+    Hold,
+    InputReplaced,
+    LogLine,
+    ProcessorBack,
+    ProcessorLost,
+    Reject,
+    Released,
+    Start,
+    Started,
+    Time,
+    VersionReady,
 )  # fmt: skip
 from edgeengine.scheduling.job import (
-    BLOCKED, DROPPED, ENDED, FAILED, LATE, MET, READY, REJECTED, RUNNING, Job, Move, ProcessorState, Task,
+    BLOCKED,
+    DROPPED,
+    ENDED,
+    FAILED,
+    LATE,
+    MET,
+    READY,
+    REJECTED,
+    RUNNING,
+    Job,
+    Move,
+    ProcessorState,
+    Task,
 )  # fmt: skip
 from edgeengine.scheduling.view import Policy, View
 from edgeengine.spec import Plan

@@ -25,7 +25,7 @@ UNREACHABLE_NS = 1 << 62
 class ProcessorState:
     """A processor now. `mask` has a bit per resource it holds while running."""
 
-    __slots__ = ("spec", "name", "index", "mask", "available", "job", "move", "started_ns", "held_until_ns")
+    __slots__ = ("available", "held_until_ns", "index", "job", "mask", "move", "name", "spec", "started_ns")
 
     def __init__(self, spec: Processor, index: int, mask: int):
         self.spec, self.name, self.index, self.mask = spec, spec.name, index, mask
@@ -46,7 +46,7 @@ class ProcessorState:
 class Move:
     """One step of the plan: run `subgraph` on `processor`, from position `start` to `stop`."""
 
-    __slots__ = ("subgraph", "start", "stop", "processor", "p50_ns", "p99_ns")
+    __slots__ = ("p50_ns", "p99_ns", "processor", "start", "stop", "subgraph")
 
     def __init__(self, step: Step, processor: ProcessorState):
         self.subgraph, self.start, self.stop = step.subgraph, step.start, step.stop
@@ -58,9 +58,29 @@ class Task:
     """A task of the workload with its plan. `moves[p]` leave position p; `best_ns[p]` is the least p50 time left from there."""
 
     __slots__ = (
-        "name", "index", "spec", "rank", "period_ns", "deadline_ns", "train", "serial", "own_pattern", "probability",
-        "latest_only", "queue_limit", "segments", "moves", "best_ns", "parent", "children", "parent_ended", "waiting",
-        "tail", "unstarted", "next_release_ns", "version",
+        "best_ns",
+        "children",
+        "deadline_ns",
+        "index",
+        "latest_only",
+        "moves",
+        "name",
+        "next_release_ns",
+        "own_pattern",
+        "parent",
+        "parent_ended",
+        "period_ns",
+        "probability",
+        "queue_limit",
+        "rank",
+        "segments",
+        "serial",
+        "spec",
+        "tail",
+        "train",
+        "unstarted",
+        "version",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, spec: TaskSpec, plan: TaskPlan, index: int, processors: dict[str, ProcessorState]):
@@ -106,8 +126,24 @@ class Job:
     """
 
     __slots__ = (
-        "task", "index", "release_ns", "deadline_ns", "state", "position", "blockers", "processor", "move",
-        "start_ns", "finish_ns", "outcome", "cause", "cancelling", "previous", "follower", "data", "last_processor",
+        "blockers",
+        "cancelling",
+        "cause",
+        "data",
+        "deadline_ns",
+        "finish_ns",
+        "follower",
+        "index",
+        "last_processor",
+        "move",
+        "outcome",
+        "position",
+        "previous",
+        "processor",
+        "release_ns",
+        "start_ns",
+        "state",
+        "task",
     )  # fmt: skip
 
     def __init__(self, task: Task, index: int, release_ns: int, deadline_ns: int | None):

@@ -16,7 +16,7 @@ class View:
     `busy_mask`: bits of the resources now held; a processor can start iff its `mask` shares no bit with it (see `free`).
     """
 
-    __slots__ = ("tasks", "processors", "_ready", "busy_mask")
+    __slots__ = ("_ready", "busy_mask", "processors", "tasks")
 
     def __init__(self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None]):
         self.tasks, self.processors, self._ready = tasks, processors, ready

@@ -53,12 +53,17 @@ class _Simulator:
         self._releases = Releases(workload, stop_ns)
         self._task_index = {t.name: i for i, t in enumerate(workload.tasks)}
         self._processor_index = {p.name: i for i, p in enumerate(plan.processors)}
-        self._latency = {
-            (t.task, s.subgraph, s.processor): s.latency for t in plan.tasks for s in t.steps
-        }  # fmt: skip
+        self._steps = {
+            (t.task, s.subgraph, s.processor): (s.latency, s.start == 0, s.stop == t.segments)
+            for t in plan.tasks
+            for s in t.steps
+        }
         self._timer = plan.overheads.get("timer", NOTHING)
         self._handoff = plan.overheads.get("handoff", NOTHING)
         self._next = plan.overheads.get("next", NOTHING)
+        self._around = plan.overheads.get("around", NOTHING)
+        self._inputs = {t.task: t.inputs or NOTHING for t in plan.tasks}
+        self._outputs = {t.task: t.outputs or NOTHING for t in plan.tasks}
         self._of = times.of
         self._stop_ns = stop_ns
         self._heap: list[tuple[int, int, int, int, AnyEvent | Start]] = []
@@ -132,8 +137,13 @@ class _Simulator:
 
     def _begin(self, start: Start, now: int) -> None:
         self._scheduler.step(Started(now, start.task, start.index, start.processor))
+        latency, is_first, is_last = self._steps[start.task, start.subgraph, start.processor]
         # Zero would let a finish overtake the releases of its own instant.
-        duration_ns = max(self._of(self._latency[start.task, start.subgraph, start.processor]), 1)
-        at_ns = now + duration_ns
+        duration_ns = max(self._of(latency), 1)
+        at_ns = now + duration_ns + self._of(self._around)
+        if is_first:
+            at_ns += self._of(self._inputs[start.task])
+        if is_last:
+            at_ns += self._of(self._outputs[start.task])
         finished = Finished(at_ns, start.task, start.index, start.processor, "done", duration_ns)
         self._push(at_ns, ORDER_FINISH, self._processor_index[start.processor], finished)

@@ -28,7 +28,9 @@ class TaskPlan(msgspec.Struct, frozen=True):
 
     `bundle` is the bundle's hash ("" for a task given by latencies alone). `measured_ns` is the measured p50 of the chosen
     chain run end to end, `whole_ns` that of the best whole model on one allowed processor (`whole_processor`): the first is
-    never larger. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason.
+    never larger. `inputs` and `outputs`: what a job spends on its worker gathering its inputs before its first subgraph, and
+    handing on its outputs after its last. `verdict` is the admission verdict (guaranteed |
+    best effort | refused), with the reason.
     """
 
     task: str
@@ -38,6 +40,8 @@ class TaskPlan(msgspec.Struct, frozen=True):
     measured_ns: int | None = None
     whole_ns: int | None = None
     whole_processor: str = ""
+    inputs: Latency | None = None
+    outputs: Latency | None = None
     resident_bytes: int | None = None
     verdict: str = "best effort"
     reason: str = "no admission test ran"

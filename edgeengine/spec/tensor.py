@@ -22,6 +22,13 @@ class TensorSpec(msgspec.Struct, frozen=True):
         return all(isinstance(d, int) for d in self.shape)
 
     @property
+    def dims(self) -> tuple[int, ...]:
+        """The static shape. Raises UserError while a dimension is symbolic."""
+        if not self.is_static:
+            raise UserError(f"tensor {self.name!r} has shape {self.shape}: fix its dimensions with --shape at the build")
+        return tuple(d for d in self.shape if isinstance(d, int))
+
+    @property
     def nbytes(self) -> int | None:
         """Bytes of one dense copy, or None while a dimension is symbolic or the elements have no fixed size."""
         size = ITEM_BYTES.get(self.dtype)
@@ -48,7 +55,7 @@ def format_shape(shape: tuple[int | str, ...] | list[int]) -> str:
 
 
 def parse_shape(text: str, where: str) -> tuple[int, ...]:
-    """"1x3x224x224" -> (1, 3, 224, 224). Raises UserError naming `where` for anything else."""
+    """ "1x3x224x224" -> (1, 3, 224, 224). Raises UserError naming `where` for anything else."""
     if text == "scalar":
         return ()
     try:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers import Provider
+from edgeengine.events import Released
 from edgeengine.io import make_source
 from edgeengine.planning import plan_from_latencies
 from edgeengine.scheduling import Policy
@@ -57,13 +58,13 @@ def check_policy(make: Callable[[], Policy]) -> None:
         seen.add(key)
         assert job.outcome in OUTCOMES, f"{key} ended as {job.outcome!r}"
         assert job.cause or job.outcome == "met", f"{key} was {job.outcome} without a cause"
-    released = {(line.event.task, line.event.index) for line in runs[0].log or [] if type(line.event).__name__ == "Released"}
+    released = {(e.task, e.index) for e in (line.event for line in runs[0].log or []) if isinstance(e, Released)}
     missing = {key for key in released - seen if key[0] != "second"}
     assert not missing, f"released but never ended: {sorted(missing)[:3]}"
 
 
 def check_provider(provider: Provider, bundle: Bundle, cores: tuple[int, ...]) -> None:
-    """Load the bundle's whole model on each usable processor, run it twice: right names, fresh outputs, refusals by our errors."""
+    """Load the bundle's whole model on each usable processor, run it twice: right names, fresh outputs."""
     processors: list[Processor] = provider.discover(cores)
     assert processors, "discover() returned no processor; list unusable ones with usable=False and a reason"
     for processor in processors:

@@ -22,7 +22,7 @@ ORDER_NEW_THREAD = -1
 class _Waiter:
     """One blocking call. It wakes once; other entries for it in the heap are then stale."""
 
-    __slots__ = ("go", "awake")
+    __slots__ = ("awake", "go")
 
     def __init__(self) -> None:
         self.go = threading.Event()

@@ -1,4 +1,4 @@
-"""When jobs are released. Load is open-loop: releases never wait for completions, and live and simulated runs share these times."""
+"""When jobs are released. Load is open-loop: releases never wait for completions. Live and simulated runs share these times."""
 
 from __future__ import annotations
 

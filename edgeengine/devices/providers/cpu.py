@@ -28,9 +28,7 @@ class CpuProvider:
 
     def discover(self, cores: tuple[int, ...]) -> list[Processor]:
         single = [
-            Processor(
-                name=f"cpu{c}", kind="cpu", provider=self.name, resources=(f"core{c}",), host_core=c, cores=(c,), threads=1
-            )
+            Processor(name=f"cpu{c}", kind="cpu", provider=self.name, resources=(f"core{c}",), host_core=c, cores=(c,), threads=1)
             for c in cores
         ]
         if len(cores) < 2:
