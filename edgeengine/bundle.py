@@ -1,4 +1,4 @@
-"""Read a bundle: check every file against the manifest, refuse anything that points outside. Never imports onnx, never unpickles."""
+"""Read a bundle: check every file against the manifest, refuse what points outside. Never imports onnx, never unpickles."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def main() -> None:
         sys.exit(e.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception:  # whatever else comes up is our defect: show where, and say so by the exit code
+    except Exception:  # noqa: BLE001  whatever else comes up is our defect: show where, and say so by the exit code
         traceback.print_exc()
         print("edgeengine: this is a defect of edgeengine; please report it with the lines above", file=sys.stderr)
         sys.exit(InternalError.exit_code)

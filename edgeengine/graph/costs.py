@@ -139,22 +139,23 @@ RULES: dict[tuple[str, str], Callable[[Op], int]] = {
 }
 
 _ZERO = """
-    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Bernoulli BitShift
-    BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BlackmanWindow Cast CastLike Ceil Celu CenterCropPad Clip Col2Im
-    Compress Concat ConcatFromSequence Constant ConstantOfShape Cos Cosh CumSum DepthToSpace DequantizeLinear Det
-    Div Dropout DynamicQuantizeLinear Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather GatherElements GatherND
-    Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GridSample GroupNormalization
-    HammingWindow HannWindow HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN
-    LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LpPool Max MaxPool MaxRoiPool
-    MaxUnpool Mean MeanVarianceNormalization MelWeightMatrix Min Mish Mod Mul Multinomial Neg NonMaxSuppression
-    NonZero Not OneHot Optional OptionalGetElement OptionalHasElement Or PRelu Pad Pow QuantizeLinear
-    RMSNormalization RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range Reciprocal ReduceL1
-    ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
-    RegexFullMatch Relu Reshape Resize ReverseSequence RoiAlign RotaryEmbedding Round Scatter ScatterElements
-    ScatterND Selu SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Shape
-    Shrink Sigmoid Sign Sin Sinh Size Slice Softmax Softplus Softsign SpaceToDepth Split SplitToSequence Sqrt
-    Squeeze StringConcat StringNormalizer StringSplit Sub Sum Swish Tan Tanh TensorScatter TfIdfVectorizer
-    ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor
+    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh AveragePool BatchNormalization Bernoulli BitCast
+    BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BlackmanWindow Cast CastLike Ceil Celu CenterCropPad Clip
+    Col2Im Compress Concat ConcatFromSequence Constant ConstantOfShape Cos Cosh CumProd CumSum DepthToSpace
+    DequantizeLinear Det Div Dropout DynamicQuantizeLinear Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather
+    GatherElements GatherND Gelu GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GridSample
+    GroupNormalization HammingWindow HannWindow HardSigmoid HardSwish Hardmax Identity ImageDecoder
+    InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+    LpNormalization LpPool Max MaxPool MaxRoiPool MaxUnpool Mean MeanVarianceNormalization MelWeightMatrix Min Mish
+    Mod Mul Multinomial Neg NegativeLogLikelihoodLoss NonMaxSuppression NonZero Not OneHot Optional
+    OptionalGetElement OptionalHasElement Or PRelu Pad Pow QuantizeLinear RMSNormalization RandomNormal
+    RandomNormalLike RandomUniform RandomUniformLike Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp
+    ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare RegexFullMatch Relu Reshape Resize
+    ReverseSequence RoiAlign RotaryEmbedding Round Scatter ScatterElements ScatterND Selu SequenceAt
+    SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength Shape Shrink Sigmoid Sign Sin Sinh
+    Size Slice Softmax SoftmaxCrossEntropyLoss Softplus Softsign SpaceToDepth Split SplitToSequence Sqrt Squeeze
+    StringConcat StringNormalizer StringSplit Sub Sum Swish Tan Tanh TensorScatter TfIdfVectorizer ThresholdedRelu
+    Tile TopK Transpose Trilu Unique Unsqueeze Upsample Where Xor
 """
 _ZERO_MS = """
     BiasAdd BiasDropout BiasGelu BiasSoftmax BiasSplitGelu DequantizeLinear EmbedLayerNormalization FastGelu

@@ -22,7 +22,9 @@ from edgeengine.graph.load import Model
 from edgeengine.graph.tensors import bodies_of_attribute
 
 # Never copied: two copies would draw different numbers.
-RANDOM_OPS = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+RANDOM_OPS = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
 
 
 @dataclass(frozen=True)

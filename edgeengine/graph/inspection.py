@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from edgeengine.errors import UserError
@@ -19,18 +20,21 @@ from edgeengine.spec.tensor import TensorSpec
 
 
 def inspect_model(
-    model_path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None, frontiers: int = 8
+    model_path: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    frontiers: int = 8,
 ) -> dict[str, object]:
     """What is known of the model at `model_path`, as plain JSON-able values; up to `frontiers` narrowest frontiers.
 
-    A model that does not run is still described; "run_error" then says why, and what needs a run is None.
+    `shapes` and `inputs` fix inputs as they do for `build_bundle`. A model that does not run is still described; "run_error" then says why, and what needs a run is None.
     Raises UserError for a file that does not load.
     """
     model = load_model(model_path)
     flow = analyze(model)
     result = _static(model, flow)
     try:
-        seen = study(model, shapes)
+        seen = study(model, shapes, inputs)
     except UserError as e:
         return result | {"run_error": str(e)} | dict.fromkeys(_RUN_KEYS)
     return result | {"run_error": None} | _run_time(seen, frontiers)
@@ -95,8 +99,12 @@ def _unsupported(seen: Study) -> list[str]:
     """Constructs that limit what can be done with this model."""
     flow = seen.flow
     found = [f"{flow.label(i)} draws random numbers: the model cannot be built" for i in flow.random_nodes()]
-    found += [f"{t} ({kind}) cannot cross a boundary" for t, kind in seen.tensors.unportable.items() if flow.is_runtime(t)]
-    found += [f"{describe(flow, u)} cannot be cut inside" for u in seen.units if any(bodies(flow.nodes[n]) for n in u.nodes)]
+    found += [
+        f"{t} ({kind}) cannot cross a boundary" for t, kind in seen.tensors.unportable.items() if flow.is_runtime(t)
+    ]
+    found += [
+        f"{describe(flow, u)} cannot be cut inside" for u in seen.units if any(bodies(flow.nodes[n]) for n in u.nodes)
+    ]
     return found
 
 

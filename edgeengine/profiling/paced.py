@@ -24,8 +24,8 @@ class PacedItem(NamedTuple):
     """A job as it will run: its chain, one subgraph after the other, on one of several equivalent processors in turn.
 
     `chains` holds the same subgraphs on each of these processors. `inputs(index)` gathers what the chain reads, as a worker
-    would; `outputs(index, tensors)` hands on what it made. `follow_ups`: positions of the items that run right after this one (`after`),
-    which have no timeline of their own.
+    would; `outputs(index, tensors)` hands on what it made. `follow_ups`: positions of the items that run right after this one
+    (`after`), which have no timeline of their own.
     """
 
     name: str
