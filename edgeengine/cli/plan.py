@@ -9,7 +9,6 @@ import typer
 
 from edgeengine.cli.console import Json, State, note, print_json, print_table, progress_bar
 
-NO_ADMISSION = "no admission test ran"
 EXAMPLES = (
     "edgeengine plan workload.toml -o plan.json",
     "edgeengine plan workload.toml --device raspberrypi/pi4 -o plan.json",
@@ -52,6 +51,8 @@ def command(
 
 def print_plan(plan) -> None:  # type: ignore[no-untyped-def]
     """A line per task: its chain, where it may run, what that costs."""
+    from edgeengine.planning.plan import NO_ADMISSION
+
     rows = []
     for t in plan.tasks:
         chain = " -> ".join(dict.fromkeys(s.subgraph for s in t.steps))

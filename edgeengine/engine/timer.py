@@ -6,6 +6,7 @@ import heapq
 import threading
 
 from edgeengine.clock import ORDER_RELEASE
+from edgeengine.devices.threads import TIMER_PRIORITY, real_time
 from edgeengine.engine.runtime import STOP, Runtime
 from edgeengine.events import Released, Time
 from edgeengine.scheduling.follow_up import first_training_releases
@@ -27,6 +28,7 @@ class Timer:
 
     def _loop(self) -> None:
         runtime = self._runtime
+        real_time(TIMER_PRIORITY)
         if self._wait(0):
             return
         for event in first_training_releases(runtime.scheduler.tasks.values()):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 
 from edgeengine.clock import ORDER_START
-from edgeengine.devices.pinning import pin
 from edgeengine.devices.providers import Executable
+from edgeengine.devices.threads import WORKER_PRIORITY, pin, real_time
 from edgeengine.engine.dataflow import DataFlow
 from edgeengine.engine.runtime import STOP, Runtime
 from edgeengine.errors import EdgeEngineError
 from edgeengine.events import Failed, Finished, Start, Started
+from edgeengine.scheduling.job import RANK
 from edgeengine.spec import Processor
+
+BACKGROUND_RANK = RANK["background"]
 
 Executables = dict[tuple[str, str], Executable]  # (task, subgraph) -> loaded on this worker's processor
 
@@ -24,6 +27,7 @@ class Worker:
         self._runtime, self._data, self._executables = runtime, data, executables
         self.mailbox = runtime.clock.mailbox(ORDER_START, index)
         self.thread: threading.Thread | None = None
+        self._real_time = False
 
     def start(self) -> None:
         self._runtime.workers[self._name] = self.mailbox
@@ -31,6 +35,7 @@ class Worker:
 
     def _loop(self) -> None:
         pin(self._processor.host_core)
+        self._real_time = real_time(WORKER_PRIORITY)
         start: Start | None = None
         while True:
             if start is None:
@@ -44,12 +49,19 @@ class Worker:
         runtime.step(lambda now: Started(now, task, index, self._name))
         job = runtime.scheduler.job(task, index)
         clock = runtime.clock
-        begun_ns = clock.now_ns()
         try:
             tensors = self._data.tensors(job)
+            executable = self._executables[task, start.subgraph]
+            patient = self._real_time and job.task.rank >= BACKGROUND_RANK
+            if patient:  # background work must not hold a core against the rest of the system
+                real_time(0)
             begun_ns = clock.now_ns()
-            tensors.update(self._executables[task, start.subgraph].run(tensors))
-            duration_ns = clock.now_ns() - begun_ns
+            try:
+                tensors.update(executable.run(tensors))
+            finally:
+                duration_ns = clock.now_ns() - begun_ns
+                if patient:
+                    real_time(WORKER_PRIORITY)
             if job.move is not None and job.move.stop == job.task.segments:
                 self._data.finish(task, index, tensors)
         except EdgeEngineError as e:

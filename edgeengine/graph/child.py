@@ -35,9 +35,7 @@ class _Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-def run_in_child(
-    job: ProbeJob | VerifyJob, values: Mapping[str, np.ndarray], result: type[_Result], what: str
-) -> _Result:
+def run_in_child(job: ProbeJob | VerifyJob, values: Mapping[str, np.ndarray], result: type[_Result], what: str) -> _Result:
     """Run `job` in a fresh process and return its result. `what` names the model in messages.
 
     Raises what the job raises (UserError, InternalError), and UserError when the process dies.
@@ -59,9 +57,7 @@ def run_in_child(
         )
         file = folder / "result.json"
         if not file.is_file():
-            raise UserError(
-                f"{what}: the process that runs the model {_death(done)}; it needs a smaller or mended model"
-            )
+            raise UserError(f"{what}: the process that runs the model {_death(done)}; it needs a smaller or mended model")
         outcome = msgspec.json.decode(file.read_bytes(), type=_Outcome)
     if outcome.error:
         raise _ERRORS[outcome.error](outcome.message)

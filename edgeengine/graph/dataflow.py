@@ -22,9 +22,7 @@ from edgeengine.graph.load import Model
 from edgeengine.graph.tensors import bodies_of_attribute
 
 # Never copied: two copies would draw different numbers.
-RANDOM_OPS = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
+RANDOM_OPS = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
 
 
 @dataclass(frozen=True)
@@ -117,18 +115,7 @@ def analyze(model: Model) -> Dataflow:
     reads = tuple(reads_of(n) for n in nodes)
     writes = tuple(tuple(name for name in n.output if name) for n in nodes)
 
-    known = producer.keys() | initializers.keys() | sparse.keys() | set(inputs)
-    for i, names in enumerate(reads):
-        for name in names:
-            if name not in known:
-                raise UserError(
-                    f"{model.path}: node {nodes[i].op_type} {nodes[i].name!r} reads {name!r}, which nothing makes; "
-                    f"export the model again"
-                )
-    for name in outputs:
-        if name not in known:
-            raise UserError(f"{model.path}: output {name!r} is made by no node; export the model again")
-
+    _check_known(model, nodes, reads, producer.keys() | initializers.keys() | sparse.keys() | set(inputs))
     before = {i: {producer[t] for t in reads[i] if t in producer} for i in range(len(nodes)) if i not in lifted}
     order = topological(before, f"{model.path}: its nodes form a cycle; export the model again")
     runtime: set[int] = set()
@@ -157,6 +144,18 @@ def analyze(model: Model) -> Dataflow:
         inputs=inputs,
         outputs=outputs,
     )
+
+
+def _check_known(model: Model, nodes: tuple[onnx.NodeProto, ...], reads: tuple[tuple[str, ...], ...], known: set[str]) -> None:
+    for node, names in zip(nodes, reads, strict=True):
+        for name in names:
+            if name not in known:
+                raise UserError(
+                    f"{model.path}: node {node.op_type} {node.name!r} reads {name!r}, which nothing makes; export the model again"
+                )
+    for output in model.proto.graph.output:
+        if output.name not in known:
+            raise UserError(f"{model.path}: output {output.name!r} is made by no node; export the model again")
 
 
 def _captured(graph: onnx.GraphProto) -> Iterator[str]:

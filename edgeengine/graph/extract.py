@@ -97,9 +97,7 @@ def extract(
 
     named = {t for n in what.nodes for t in (*flow.reads[n], *flow.writes[n])}
     border = set(what.inputs) | set(what.outputs)
-    graph.value_info.extend(
-        v for v in source.graph.value_info if v.name in named - border and _agrees(v, known.seen.get(v.name))
-    )
+    graph.value_info.extend(v for v in source.graph.value_info if v.name in named - border and _agrees(v, known.seen.get(v.name)))
     graph.quantization_annotation.extend(q for q in source.graph.quantization_annotation if q.tensor_name in named)
     result.functions.extend(used_functions(flow.model, (flow.nodes[n] for n in what.nodes)))
     return result

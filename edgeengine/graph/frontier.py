@@ -51,9 +51,7 @@ class Segmentation:
 class Cuts:
     """All prefix cuts of one model: `at[p]` is the cut after p units, for p in 0..len(units)."""
 
-    def __init__(
-        self, flow: Dataflow, units: Sequence[Unit], costs: Sequence[float], tensors: Mapping[str, TensorSpec]
-    ):
+    def __init__(self, flow: Dataflow, units: Sequence[Unit], costs: Sequence[float], tensors: Mapping[str, TensorSpec]):
         self.flow, self.units, self.tensors = flow, tuple(units), tensors
         self.cost = np.concatenate([[0.0], np.cumsum(np.asarray(costs, np.float64))])
         self.at = tuple(self._cuts())
@@ -103,9 +101,7 @@ class Cuts:
             text = ", ".join(listed)
             new = before - taken
             if not new:
-                raise UserError(
-                    f"{path}: no node lies before the frontier {text} and after the one before it; drop one"
-                )
+                raise UserError(f"{path}: no node lies before the frontier {text} and after the one before it; drop one")
             taken |= before
             if len(taken) == len(self.units):
                 raise UserError(f"{path}: no node lies after the frontier {text}; cut at tensors further up")
@@ -160,13 +156,9 @@ class Cuts:
             node = self.flow.producer.get(tensor)
             if node not in unit_of:
                 if tensor in self.flow.inputs:
-                    raise UserError(
-                        f"{path}: {tensor!r} is an input of the model, nothing lies before it; cut further down"
-                    )
+                    raise UserError(f"{path}: {tensor!r} is an input of the model, nothing lies before it; cut further down")
                 if tensor in self.flow.initializers or node is not None:
-                    raise UserError(
-                        f"{path}: {tensor!r} does not depend on the inputs, or no output on it; cut elsewhere"
-                    )
+                    raise UserError(f"{path}: {tensor!r} does not depend on the inputs, or no output on it; cut elsewhere")
                 made = (t for i in self.flow.order for t in self.flow.writes[i])
                 raise UserError(f"{path}: has no tensor {tensor!r} to cut at; {near(tensor, made)}")
             todo.append(unit_of[node])

@@ -27,7 +27,8 @@ def inspect_model(
 ) -> dict[str, object]:
     """What is known of the model at `model_path`, as plain JSON-able values; up to `frontiers` narrowest frontiers.
 
-    `shapes` and `inputs` fix inputs as they do for `build_bundle`. A model that does not run is still described; "run_error" then says why, and what needs a run is None.
+    `shapes` and `inputs` fix inputs as they do for `build_bundle`. A model that does not run is still described;
+    "run_error" then says why, and what needs a run is None.
     Raises UserError for a file that does not load.
     """
     model = load_model(model_path)
@@ -99,12 +100,8 @@ def _unsupported(seen: Study) -> list[str]:
     """Constructs that limit what can be done with this model."""
     flow = seen.flow
     found = [f"{flow.label(i)} draws random numbers: the model cannot be built" for i in flow.random_nodes()]
-    found += [
-        f"{t} ({kind}) cannot cross a boundary" for t, kind in seen.tensors.unportable.items() if flow.is_runtime(t)
-    ]
-    found += [
-        f"{describe(flow, u)} cannot be cut inside" for u in seen.units if any(bodies(flow.nodes[n]) for n in u.nodes)
-    ]
+    found += [f"{t} ({kind}) cannot cross a boundary" for t, kind in seen.tensors.unportable.items() if flow.is_runtime(t)]
+    found += [f"{describe(flow, u)} cannot be cut inside" for u in seen.units if any(bodies(flow.nodes[n]) for n in u.nodes)]
     return found
 
 

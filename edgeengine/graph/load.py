@@ -117,9 +117,7 @@ def _check_external(file: Path, proto: onnx.ModelProto) -> tuple[str, ...]:
             location, offset, length = external_slice(tensor)
             need = offset + max(length, nbytes(tensor))
         except ValueError as e:
-            raise UserError(
-                f"{where} has an external offset or length that is no number; export the model again"
-            ) from e
+            raise UserError(f"{where} has an external offset or length that is no number; export the model again") from e
         relative = PurePosixPath(location)
         if not location or relative.is_absolute() or ".." in relative.parts or "\\" in location:
             raise UserError(

@@ -88,14 +88,10 @@ def _load(source: Path, extra: tuple[str, ...]) -> ort.InferenceSession:
     try:
         return create_source(source, extra)
     except RUNTIME_ERRORS as e:
-        raise UserError(
-            f"{source}: ONNX Runtime cannot load it: {first_line(e)}; mend or export the model again"
-        ) from e
+        raise UserError(f"{source}: ONNX Runtime cannot load it: {first_line(e)}; mend or export the model again") from e
 
 
-def _run(
-    source: Path, session: ort.InferenceSession, names: list[str], feeds: dict[str, np.ndarray]
-) -> list[np.ndarray]:
+def _run(source: Path, session: ort.InferenceSession, names: list[str], feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     try:
         return list(session.run(names, feeds))
     except RUNTIME_ERRORS as e:

@@ -36,9 +36,7 @@ def first_line(error: Exception) -> str:
     return line.split(" : ", 3)[-1].removeprefix("FAIL : ")
 
 
-def create(
-    model: str | bytes, optimized: bool, data_folder: Path | None = None, profile: str = ""
-) -> ort.InferenceSession:
+def create(model: str | bytes, optimized: bool, data_folder: Path | None = None, profile: str = "") -> ort.InferenceSession:
     """A session on a model file (path) or serialized model whose external data lies in `data_folder`.
 
     `profile` is the prefix of a profile file to write, if any.

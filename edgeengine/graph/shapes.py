@@ -83,9 +83,7 @@ def probe(
     wanted = [t for i in flow.order for t in flow.writes[i]]
     wanted += [t for i in sorted(flow.constants) for t in flow.writes[i]]
     wanted += [t for t in dict.fromkeys(flow.outputs) if t not in flow.producer and t not in flow.inputs]
-    axes = tuple(
-        (s.name, a) for s in specs for a, d in enumerate(s.shape) if isinstance(d, str) and symbol_of(s, a) in batch
-    )
+    axes = tuple((s.name, a) for s in specs for a, d in enumerate(s.shape) if isinstance(d, str) and symbol_of(s, a) in batch)
     job = ProbeJob(
         source=str(model.path),
         inputs=specs,
@@ -132,9 +130,7 @@ def check_values(model: Model, values: Mapping[str, np.ndarray]) -> dict[str, np
             converted = array.astype(wanted) if array.dtype.kind in "biuf" else None
         lossy = wanted.kind in "biu" and converted is not None and not np.array_equal(converted, array)
         if converted is None or lossy:
-            raise UserError(
-                f"{model.path}: value of input {name!r} is {array.dtype}, which does not convert to {dtype}"
-            )
+            raise UserError(f"{model.path}: value of input {name!r} is {array.dtype}, which does not convert to {dtype}")
         checked[name] = converted
     return checked
 

@@ -54,19 +54,13 @@ def given_sizes(
         spec = by_name[name]
         text = format_shape(list(shape))
         if len(shape) != len(spec.shape):
-            raise UserError(
-                f"{model.path}: input {name!r} has {len(spec.shape)} dimensions, the shape {text} has {len(shape)}"
-            )
+            raise UserError(f"{model.path}: input {name!r} has {len(spec.shape)} dimensions, the shape {text} has {len(shape)}")
         for axis, (dim, size) in enumerate(zip(spec.shape, shape, strict=True)):
             if isinstance(dim, int):
                 if dim != size:
-                    raise UserError(
-                        f"{model.path}: dimension {axis} of input {name!r} is {dim}, the shape {text} says {size}"
-                    )
+                    raise UserError(f"{model.path}: dimension {axis} of input {name!r} is {dim}, the shape {text} says {size}")
             elif given.setdefault(symbol_of(spec, axis), int(size)) != size:
-                raise UserError(
-                    f"{model.path}: dimension {dim!r} is given two sizes; {name!r} with {text} contradicts another"
-                )
+                raise UserError(f"{model.path}: dimension {dim!r} is given two sizes; {name!r} with {text} contradicts another")
     return given
 
 

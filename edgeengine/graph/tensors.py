@@ -59,8 +59,4 @@ def nbytes(tensor: onnx.TensorProto) -> int:
     item = ITEM_BYTES.get(tensor.data_type)
     if item is not None:
         return int(math.prod(tensor.dims)) * item
-    return (
-        external_slice(tensor)[2]
-        if is_external(tensor)
-        else max(len(tensor.raw_data), int(math.prod(tensor.dims)) // 2)
-    )
+    return external_slice(tensor)[2] if is_external(tensor) else max(len(tensor.raw_data), int(math.prod(tensor.dims)) // 2)

@@ -146,9 +146,7 @@ def _references(job: VerifyJob, values: Mapping[str, np.ndarray]) -> list[Arrays
         raise UserError(f"{source}: ONNX Runtime cannot run it: {first_line(e)}") from e
     for name, array in zip(names, again, strict=True):
         if not bit_equal(references[0][name], array):
-            raise UserError(
-                f"{source}: tensor {name!r} changes from run to run on the same input; it cannot be verified"
-            )
+            raise UserError(f"{source}: tensor {name!r} changes from run to run on the same input; it cannot be verified")
     return references
 
 
@@ -183,9 +181,7 @@ def _first_divergence(job: VerifyJob, references: list[Arrays], bound: float) ->
     chain = _optimized_chain(job, references)
     for subgraph in _finest(job):
         for output in subgraph.outputs:
-            if any(
-                _difference(r[output.name], c[output.name])[1] > bound for r, c in zip(references, chain, strict=True)
-            ):
+            if any(_difference(r[output.name], c[output.name])[1] > bound for r, c in zip(references, chain, strict=True)):
                 return f"first in part {subgraph.name}, tensor {output.name!r}"
     return "first in the outputs"
 

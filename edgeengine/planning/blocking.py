@@ -6,9 +6,10 @@ into that task's slack (deadline - its own p99).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgeengine.profiling import Candidate
 from edgeengine.scheduling.job import RANK, TRAIN_RANK
 from edgeengine.spec import Latency, Processor
 from edgeengine.workload import Task
@@ -37,9 +38,27 @@ def tolerance(task: Task, whole: dict[str, Latency], processors: Sequence[Proces
     return Tolerance(task.name, rank(task), usable, max(task.relative_deadline_ns - fastest, 0))
 
 
-def blocked(of_rank: int, held: Processor, p99_ns: int, tolerances: Sequence[Tolerance]) -> str:
-    """Name of a more critical task that a subgraph of `p99_ns` on `held` could make late; "" if none."""
-    for t in tolerances:
-        if t.rank < of_rank and p99_ns > t.slack_ns and all(held.conflicts(p) for p in t.processors):
-            return t.task
-    return ""
+def victims(of_rank: int, held: Processor, tolerances: Sequence[Tolerance]) -> list[Tolerance]:
+    """The more critical tasks that can start nowhere while a task of `of_rank` holds `held`."""
+    return [t for t in tolerances if t.rank < of_rank and all(held.conflicts(p) for p in t.processors)]
+
+
+def tiers(
+    task: Task, candidates: Sequence[Candidate], latency: Mapping[tuple[str, str], Latency], tolerances: Sequence[Tolerance]
+) -> list[tuple[list[Candidate], str]]:
+    """What the task may use, best first, each with a word of warning.
+
+    First only what leaves every more critical task a processor: a p99 does not hold while another program takes the core. Where
+    that cannot be (one core), what is short enough; and where even that cannot be, everything.
+    """
+    own = rank(task)
+    hurt = {i: victims(own, c.processor, tolerances) for i, c in enumerate(candidates)}
+    free = [c for i, c in enumerate(candidates) if not hurt[i]]
+    short = [
+        c
+        for i, c in enumerate(candidates)
+        if all(latency[c.subgraph.name, c.processor.name].p99_ns <= t.slack_ns for t in hurt[i])
+    ]
+    late = sorted({t.task for found in hurt.values() for t in found})
+    advice = f"may make {', '.join(late)} late: cut it into shorter parts ('edgeengine split --parts N')"
+    return [(free, ""), (short, ""), (list(candidates), advice)]

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from edgeengine.bundle import Bundle
 from edgeengine.errors import PlanInfeasible
-from edgeengine.planning.blocking import Tolerance, blocked, rank, tolerance
-from edgeengine.planning.mapper import MeasureChains, map_task
+from edgeengine.planning.blocking import Tolerance, tiers, tolerance
+from edgeengine.planning.mapper import Mapping, MeasureChains, map_task
 from edgeengine.profiling import Candidate
 from edgeengine.spec import Latency, Processor, Step, TaskPlan
 from edgeengine.workload import Task
 
+NO_ADMISSION = "no admission test ran"
 Latencies = dict[tuple[str, str], Latency]  # by (subgraph, processor)
 
 
@@ -51,26 +52,8 @@ def _plan_task(given: TaskInput, usable: Sequence[Processor], tolerances: Sequen
         for s in manifest.subgraphs
         if (s.name, group[0].name) in given.latency
     ]
-    own_rank = rank(given.task)
-
-    def victim(c: Candidate) -> str:
-        return blocked(own_rank, c.processor, given.latency[c.subgraph.name, c.processor.name].p99_ns, tolerances)
-
-    harmless = [c for c in candidates if not victim(c)]
-    reason = "no admission test ran"
-    try:
-        mapping = map_task(harmless, given.latency, manifest.segments, given.measure)
-    except PlanInfeasible:
-        try:
-            mapping = map_task(candidates, given.latency, manifest.segments, given.measure)
-        except PlanInfeasible as e:
-            raise PlanInfeasible(f"task {given.task.name!r}: {e}") from e
-        late = next(v for c in mapping.chain if (v := victim(c)))
-        reason = f"may make {late!r} late: cut the model into shorter parts ('edgeengine build --parts N')"
-    allowed = {(c.subgraph.name, c.processor.name) for c in harmless} | {
-        (c.subgraph.name, c.processor.name) for c in mapping.chain
-    }
-    steps = tuple(_steps(mapping.chain, classes, given.latency, allowed))
+    mapping, allowed, warning = _map(given, candidates, tolerances)
+    steps = tuple(_steps(mapping.chain, classes, given.latency, {(c.subgraph.name, c.processor.name) for c in allowed}))
     resident = [given.resident_bytes.get((c.subgraph.name, c.processor.name)) for c in mapping.chain]
     return TaskPlan(
         task=given.task.name,
@@ -81,8 +64,21 @@ def _plan_task(given: TaskInput, usable: Sequence[Processor], tolerances: Sequen
         whole_ns=mapping.whole_ns,
         whole_processor=mapping.whole_processor,
         resident_bytes=None if None in resident else sum(r for r in resident if r is not None),
-        reason=reason,
+        reason=warning or NO_ADMISSION,
     )
+
+
+def _map(
+    given: TaskInput, candidates: Sequence[Candidate], tolerances: Sequence[Tolerance]
+) -> tuple[Mapping, Sequence[Candidate], str]:
+    """The mapping within the best tier of candidates that covers the model, that tier, and its warning."""
+    problem = PlanInfeasible("no candidate was measured")
+    for allowed, warning in tiers(given.task, candidates, given.latency, tolerances):
+        try:
+            return map_task(allowed, given.latency, given.bundle.manifest.segments, given.measure), allowed, warning
+        except PlanInfeasible as e:
+            problem = e
+    raise PlanInfeasible(f"task {given.task.name!r}: {problem}") from problem
 
 
 def equivalent(processors: Sequence[Processor]) -> list[list[Processor]]:

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from edgeengine.devices.pinning import run_pinned
 from edgeengine.devices.providers import Provider
 from edgeengine.devices.providers.base import Tensors
+from edgeengine.devices.threads import run_pinned
 from edgeengine.profiling.candidate import Candidate, Loaded, load, shapes_text, timestamp, versions
 from edgeengine.spec import Latency, ProfileRow
 

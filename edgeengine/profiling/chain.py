@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from edgeengine.devices.pinning import run_pinned
 from edgeengine.devices.providers import Provider
 from edgeengine.devices.providers.base import Tensors
+from edgeengine.devices.threads import run_pinned
 from edgeengine.profiling.candidate import Candidate
 from edgeengine.spec import Latency
 

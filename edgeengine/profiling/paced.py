@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from edgeengine.devices.pinning import pin, run_pinned
 from edgeengine.devices.providers import Provider
 from edgeengine.devices.providers.base import Tensors
+from edgeengine.devices.threads import pin, run_pinned
 from edgeengine.profiling.candidate import Candidate, Loaded, load, shapes_text, timestamp, versions
 from edgeengine.spec import Latency, ProfileRow
 

@@ -1,4 +1,7 @@
-"""Run measuring code where it will run for real: on a thread pinned to the processor's host core."""
+"""Where threads run and how urgently: pinned to a core, real-time where the system permits.
+
+Measuring code runs here as serving code does, on a thread pinned to the processor's host core.
+"""
 
 from __future__ import annotations
 
@@ -33,3 +36,21 @@ def pin(core: int | None) -> None:
     """Keep the calling thread on one core, where the platform can."""
     if core is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
+
+
+WORKER_PRIORITY, TIMER_PRIORITY = 1, 2
+
+
+def real_time(priority: int) -> bool:
+    """Give the calling thread a real-time priority (0: back to normal). False where that is not permitted, or not Linux.
+
+    A waking real-time thread takes the core from a busy application thread at once instead of after its time slice.
+    """
+    if not hasattr(os, "sched_setscheduler"):
+        return False
+    policy = os.SCHED_RR if priority else os.SCHED_OTHER
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(priority))
+    except OSError:  # needs CAP_SYS_NICE or an RLIMIT_RTPRIO; everything works without, with longer tails
+        return False
+    return True
