@@ -1,23 +1,30 @@
 """What the engine itself costs on this machine, measured by running it on subgraphs that do nothing.
 
-Four machine-wide rows: "timer" (nominal release to the event in the scheduler), "handoff" (event to start on an idle worker),
-"next" (end of a subgraph to the start of the next on the same worker), "around" (start to end of a subgraph, without its run).
-Simulations add them, plans carry them.
+Machine-wide rows, which plans carry and simulations add:
+
+- timer: nominal release to the event in the scheduler;
+- release: one more job released at the same instant (the timer works through them before an idle worker gets going);
+- handoff: event to start on an idle worker;
+- next: end of a subgraph to the start of the next on the same worker;
+- around: start to end of a subgraph, its run left out.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers import Executable
 from edgeengine.devices.providers.base import Tensors
 from edgeengine.engine.engine import Engine
-from edgeengine.events import Finished, LogLine, Released, Started
+from edgeengine.events import Finished, LogLine, Released, Start, Started
 from edgeengine.planning import plan_from_latencies
 from edgeengine.profiling.candidate import timestamp
 from edgeengine.spec import Latency, MachineRow, Processor, Step
 from edgeengine.workload import parse_workload
 
-# Sparse releases, so that workers and the timer really sleep in between; the child measures "next".
+# Sparse releases, so that workers and the timer really sleep in between. Every second instant releases three jobs ("release"),
+# the others one ("handoff"); the child measures "next".
 WORKLOAD = """
 [[task]]
 name = "tick"
@@ -26,6 +33,14 @@ latency_ms = {{ {processors} }}
 [[task]]
 name = "after tick"
 after = "tick"
+latency_ms = {{ {processors} }}
+[[task]]
+name = "tock"
+period_ms = 34
+latency_ms = {{ {processors} }}
+[[task]]
+name = "tack"
+period_ms = 34
 latency_ms = {{ {processors} }}
 """
 
@@ -66,21 +81,28 @@ def measure_overheads(processors: tuple[Processor, ...], device: str, *, seconds
 
 
 def overheads_of(log: list[LogLine]) -> dict[str, list[int]]:
-    """Overheads in nanoseconds from an event log whose workers were idle at each release."""
-    found: dict[str, list[int]] = {"timer": [], "handoff": [], "next": [], "around": []}
-    caused: tuple[str, int] | None = None  # how and when the coming start was decided
-    started_ns = 0
+    """Overheads in nanoseconds, by name, from an event log whose workers were idle at each release."""
+    found: dict[str, list[int]] = {"timer": [], "release": [], "handoff": [], "next": [], "around": []}
+    together = Counter(e.release_ns for e in (line.event for line in log) if isinstance(e, Released))
+    released: tuple[int, int] = (-1, 0)  # nominal instant and event time of the last release
+    freed: dict[str, int] = {}  # processor -> when the subgraph before the coming one ended there
+    started: dict[str, int] = {}
     for line in log:
         event = line.event
         if isinstance(event, Released):
-            found["timer"].append(event.at_ns - event.release_ns)
-            caused = ("handoff", event.at_ns)
-        elif isinstance(event, Finished):
-            found["around"].append(event.at_ns - started_ns - event.duration_ns)
-            caused = ("next", event.at_ns) if line.actions else None
+            if event.release_ns == released[0]:
+                found["release"].append(event.at_ns - released[1])
+            else:
+                found["timer"].append(event.at_ns - event.release_ns)
+            released = (event.release_ns, event.at_ns)
         elif isinstance(event, Started):
-            started_ns = event.at_ns
-            if caused is not None:
-                found[caused[0]].append(event.at_ns - caused[1])
-                caused = None
+            started[event.processor] = event.at_ns
+            if event.processor in freed:
+                found["next"].append(event.at_ns - freed.pop(event.processor))
+            elif together[released[0]] == 1:
+                found["handoff"].append(event.at_ns - released[1])
+        elif isinstance(event, Finished):
+            found["around"].append(event.at_ns - started[event.processor] - event.duration_ns)
+            if any(isinstance(a, Start) and a.processor == event.processor for a in line.actions):
+                freed[event.processor] = event.at_ns
     return found

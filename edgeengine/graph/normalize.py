@@ -7,6 +7,8 @@ return a value of the graph around it; ONNX Runtime wants an Identity there: it 
 
 from __future__ import annotations
 
+from typing import Any
+
 import onnx
 
 from edgeengine.graph.tensors import bodies_of_attribute
@@ -20,10 +22,30 @@ def normalize(proto: onnx.ModelProto) -> None:
 
 def _drop_initializer_inputs(graph: onnx.GraphProto) -> None:
     held = {i.name for i in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    real = [i for i in graph.input if i.name not in held]
-    if len(real) != len(graph.input):
-        del graph.input[:]
-        graph.input.extend(real)
+    dropped = {i.name for i in graph.input if i.name in held}
+    if not dropped:
+        return
+    _keep(graph.input, [i for i in graph.input if i.name not in dropped])
+    # Before IR 4 an initializer that nothing reads must be an input, or ONNX Runtime refuses the model.
+    read = _names_read(graph)
+    _keep(graph.initializer, [t for t in graph.initializer if t.name not in dropped or t.name in read])
+
+
+def _names_read(graph: onnx.GraphProto) -> set[str]:
+    """Names that nodes, outputs and annotations refer to, at any depth."""
+    names = {o.name for o in graph.output}
+    names.update(p.value for a in graph.quantization_annotation for p in a.quant_parameter_tensor_names)
+    for node in graph.node:
+        names.update(node.input)
+        for attribute in node.attribute:
+            for body in bodies_of_attribute(attribute):
+                names |= _names_read(body)
+    return names
+
+
+def _keep(field: Any, kept: list[Any]) -> None:
+    del field[:]
+    field.extend(kept)
 
 
 def _mend(graph: onnx.GraphProto) -> None:

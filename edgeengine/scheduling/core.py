@@ -104,11 +104,14 @@ class Scheduler:
         self.ended = []
         actions: list[AnyAction] = []
         # Handlers say whether anything changed that a policy could act on.
-        if self._handlers[type(event)](event, actions) and self._ready:  # type: ignore[operator]
+        again = self._handlers[type(event)](event, actions)  # type: ignore[operator]
+        while again and self._ready:
+            ended = len(self.ended)
             decided = self._policy.decide(self._view, self._now)
             for action in decided:
                 self._apply(action)
             actions += decided
+            again = len(self.ended) > ended  # a job that the policy ends may have made others ready
         if self.log is not None:
             self.log.append(LogLine(event, actions))
         return actions

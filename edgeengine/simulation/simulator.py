@@ -58,6 +58,7 @@ class _Simulator:
             for t in plan.tasks
             for s in t.steps
         }
+        self._release = plan.overheads.get("release", NOTHING)
         self._timer = plan.overheads.get("timer", NOTHING)
         self._handoff = plan.overheads.get("handoff", NOTHING)
         self._next = plan.overheads.get("next", NOTHING)
@@ -69,13 +70,13 @@ class _Simulator:
         self._heap: list[tuple[int, int, int, int, AnyEvent | Start]] = []
         self._seq = count()
         self._jobs: list[Job] = []
-        self._late_for_ns = -1
-        self._late_ns = 0
+        self._due = 0  # releases of the present instant still to come
+        self._timer_free_ns = 0
 
     def run(self) -> Simulation:
         for event in first_training_releases(self._scheduler.tasks.values()):
             self._step(event, None)
-        self._push_release()
+        self._push_releases()
         now, heap = 0, self._heap
         while heap:
             now, order, _, _, item = heapq.heappop(heap)
@@ -86,21 +87,26 @@ class _Simulator:
             else:
                 self._step(item, None)  # type: ignore[arg-type]
                 if order == ORDER_RELEASE:
-                    self._push_release()
+                    self._due -= 1
+                    if self._due == 0:
+                        self._push_releases()
         return Simulation(self._jobs, self._scheduler.log, now)
 
     def _push(self, at_ns: int, order: int, index: int, item: AnyEvent | Start) -> None:
         heapq.heappush(self._heap, (at_ns, order, index, next(self._seq), item))
 
-    def _push_release(self) -> None:
-        """One release ahead is enough: each pops the next. Releases at one instant share the timer's wake-up."""
-        if self._releases.next_ns is None:
+    def _push_releases(self) -> None:
+        """The releases of the next instant: the timer wakes once for them and works through them one by one."""
+        release_ns = self._releases.next_ns
+        if release_ns is None:
             return
-        release_ns, task, index = self._releases.pop()
-        if release_ns != self._late_for_ns:
-            self._late_for_ns, self._late_ns = release_ns, self._of(self._timer)
-        at_ns = release_ns + self._late_ns
-        self._push(at_ns, ORDER_RELEASE, self._task_index[task], Released(at_ns, task, index, release_ns))
+        at_ns = max(release_ns + self._of(self._timer), self._timer_free_ns)
+        while self._releases.next_ns == release_ns:
+            _, task, index = self._releases.pop()
+            self._push(at_ns, ORDER_RELEASE, self._task_index[task], Released(at_ns, task, index, release_ns))
+            self._due += 1
+            self._timer_free_ns = at_ns
+            at_ns += self._of(self._release)
 
     def _step(self, event: AnyEvent, processor: str | None) -> None:
         """Step the core as the thread that has `event`; `processor`: the one whose worker that is."""
@@ -127,7 +133,8 @@ class _Simulator:
                 if action.processor == processor:
                     own = action
                 else:
-                    at_ns = now + self._of(self._handoff)
+                    # A worker that the timer woke gets going when the timer has released all that is due (it holds the GIL).
+                    at_ns = max(now, self._timer_free_ns if processor is None else now) + self._of(self._handoff)
                     self._push(at_ns, ORDER_START, self._processor_index[action.processor], action)
             elif type(action) is Wake:
                 self._push(max(action.at_ns, now), ORDER_WAKE, 0, Time(max(action.at_ns, now)))

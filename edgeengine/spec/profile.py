@@ -8,6 +8,7 @@ import msgspec
 
 # The stored quantiles of a latency distribution, in percent. Dense at the top: deadlines live in the tail.
 QUANTILES = (0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
+P50, P90, P99 = (QUANTILES.index(q) for q in (50, 90, 99))
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -42,15 +43,15 @@ class Latency(msgspec.Struct, frozen=True):
 
     @property
     def p50_ns(self) -> int:
-        return self.quantiles_ns[QUANTILES.index(50)]
+        return self.quantiles_ns[P50]
 
     @property
     def p90_ns(self) -> int:
-        return self.quantiles_ns[QUANTILES.index(90)]
+        return self.quantiles_ns[P90]
 
     @property
     def p99_ns(self) -> int:
-        return self.quantiles_ns[QUANTILES.index(99)]
+        return self.quantiles_ns[P99]
 
     @property
     def max_ns(self) -> int:
