@@ -28,8 +28,6 @@ def command(
     json: Json = False,
 ) -> None:
     """Five real models under deadlines on this machine: cut, profiled, planned, run live, and simulated from the profile."""
-    import shutil
-
     from edgeengine.cli.plan import print_plan
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.cli.run import run_live
@@ -49,9 +47,7 @@ def command(
     tasks, store = load_workload(show.workload), state_folder(state)
     with progress_bar() as bar:
         bundles = open_or_build(tasks, store, show.sources, bar)
-        if fresh:
-            shutil.rmtree(store / "plans", ignore_errors=True)
-        prepared = measured_plan(tasks, bundles, store, show.sources, bar)
+        prepared = measured_plan(tasks, bundles, store, show.sources, bar, fresh=fresh)
     document, digest = export_json(prepared.rows, prepared.machine)
     write_file(folder / "profile.json", document)
     note(f"profile written to {folder / 'profile.json'}, sha256 {digest}")

@@ -58,20 +58,28 @@ def _example_inputs(task: Task, sources: dict[str, Source]) -> dict[str, np.ndar
 
 
 def measured_plan(
-    workload: Workload, bundles: dict[str, Bundle | None], state: Path, sources: dict[str, Source], progress: Progress,
+    workload: Workload,
+    bundles: dict[str, Bundle | None],
+    state: Path,
+    sources: dict[str, Source],
+    progress: Progress,
     only: Sequence[str] | None = None,
-) -> Prepared:  # fmt: skip
-    """The plan for this machine: cached if workload, bundles and device are the same, else measured now (and cached)."""
+    fresh: bool = False,
+) -> Prepared:
+    """The plan for this machine: cached if workload, bundles and device are the same, else measured now (and cached).
+
+    `fresh` measures in any case.
+    """
     key = hashlib.sha256(
         " ".join([workload.sha256, device_id(), str(only), *(b.hash if b else "-" for b in bundles.values())]).encode()
     )
     cached = state / "plans" / f"{key.hexdigest()[:24]}.json"
     store = ProfileStore(state / "profile.sqlite")
-    if cached.is_file():
+    if cached.is_file() and not fresh:
         plan = load_plan(cached)
         return Prepared(plan, rows_used(plan, store), store.machine_rows(plan.device))
     processors = choose_processors(only)
-    prepared = prepare(workload, bundles, store, sources=sources, processors=processors, progress=progress)
+    prepared = prepare(workload, bundles, store, sources=sources, processors=processors, progress=progress, fresh=fresh)
     if any(bundles.values()):
         from edgeengine.reporting import write_file
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -83,7 +84,7 @@ class TaskData:
 class DataFlow:
     """All tasks' data. `gather`, `finish` and `forget` are called by workers; those of one job never at the same time."""
 
-    def __init__(self, workload: Workload, bundles: dict[str, Bundle | None], sources: dict[str, Source | None]):
+    def __init__(self, workload: Workload, bundles: Mapping[str, Bundle | None], sources: Mapping[str, Source | None]):
         self.tasks = {t.name: TaskData(t, bundles[t.name], sources[t.name]) for t in workload.tasks}
         for task in workload.tasks:
             if task.feed and task.after is not None:

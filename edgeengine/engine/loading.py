@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from edgeengine.bundle import Bundle, open_bundle
@@ -46,7 +47,7 @@ def _open(task: Task) -> Bundle:
     return open_bundle(path)
 
 
-def open_sources(workload: Workload, bundles: dict[str, Bundle | None], given: dict[str, Source]) -> dict[str, Source | None]:
+def open_sources(workload: Workload, bundles: Mapping[str, Bundle | None], given: dict[str, Source]) -> dict[str, Source | None]:
     """The source of each task that releases its own jobs; those without `inputs` get random ones."""
     return {task.name: _open_source(task, bundles[task.name], given) for task in workload.tasks}
 
@@ -74,7 +75,7 @@ def _open_source(task: Task, bundle: Bundle | None, given: dict[str, Source]) ->
 
 
 def load_executables(
-    plan: Plan, bundles: dict[str, Bundle | None], providers: dict[str, Provider]
+    plan: Plan, bundles: Mapping[str, Bundle | None], providers: dict[str, Provider]
 ) -> dict[str, dict[tuple[str, str], Executable]]:
     """processor -> (task, subgraph) -> executable, for every step of the plan.
 

@@ -1,8 +1,8 @@
 """Small rewrites of a model as read: what ONNX allows, and ONNX Runtime refuses or runs slower. None changes a result.
 
-- An initializer that is also a graph input is not constant, so it is neither folded nor pre-packed: it stops being an
-input. - Node names are optional and may repeat; ONNX Runtime refuses repeats: a repeated name is dropped. - A body may
-return a value of the graph around it; ONNX Runtime wants an Identity there: it gets one.
+- An initializer that is also a graph input is not constant, neither folded nor pre-packed: it stops being an input.
+- Node names are optional and may repeat; ONNX Runtime refuses repeats: a repeated name is dropped.
+- A body may return a value of the graph around it; ONNX Runtime wants an Identity there: it gets one.
 """
 
 from __future__ import annotations

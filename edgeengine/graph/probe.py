@@ -120,7 +120,7 @@ def _first_that_runs(
     sizes = f"any of {len(job.attempts)} input sizes tried" if len(job.attempts) > 1 else "random inputs"
     raise UserError(
         f"{source}: does not run with {sizes} ({reason}); "
-        f"give the sizes with --shape NAME=DIMS and values it needs with --fix NAME=VALUE "
+        f"give the sizes with --shape NAME=DIMS and values it needs with --input NAME=VALUE "
         f"(inputs: {_listed(job.inputs)})"
     )
 

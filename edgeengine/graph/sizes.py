@@ -126,4 +126,4 @@ def assumptions(
         if any(isinstance(d, str) and symbol_of(spec, a) not in given for a, d in enumerate(spec.shape)):
             yield f"assumed {spec.name}={format_shape(shapes[spec.name])}"
         if spec.shape == () and spec.name not in values and numpy_dtype(spec.dtype).kind in "iu":
-            yield f"assumed {spec.name} is 0 or 1; give --fix {spec.name}=VALUE if it selects something"
+            yield f"assumed {spec.name} is 0 or 1; give --input {spec.name}=VALUE if it selects something"
