@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from edgeengine.cli.console import Json, note, out, print_json, print_table
-from edgeengine.cli.options import parse_shapes
+from edgeengine.cli.options import parse_inputs, parse_shapes
 
 EXAMPLES = (
     "edgeengine inspect model.onnx",
@@ -18,12 +18,13 @@ EXAMPLES = (
 def command(
     model: Annotated[str, typer.Argument(help="The .onnx file.")],
     shape: Annotated[list[str] | None, typer.Option(help="Fix an input: name=1x3x224x224. Repeat for more.")] = None,
+    input: Annotated[list[str] | None, typer.Option(help="Value to run with: name=16000, or FILE.npz.")] = None,
     json: Json = False,
 ) -> None:
     """Show operators, shapes, control flow, units, MACs and the narrowest places to cut."""
     from edgeengine.graph import inspect_model
 
-    found: dict[str, Any] = inspect_model(model, parse_shapes(shape))
+    found: dict[str, Any] = inspect_model(model, parse_shapes(shape), parse_inputs(input))
     if json:
         print_json(found)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,7 +13,7 @@ from edgeengine.bundle import Bundle, open_bundle, sha256
 from edgeengine.devices import device_id, discover
 from edgeengine.engine.prepare import Prepared, prepare
 from edgeengine.errors import PlanInfeasible, UserError
-from edgeengine.io import Source
+from edgeengine.io import Source, make_source
 from edgeengine.planning import load_plan
 from edgeengine.profiling import ProfileStore
 from edgeengine.spec import Plan, Processor, ProfileRow, parse_shape
@@ -46,15 +46,23 @@ def _build(task: Task, state: Path, sources: dict[str, Source]) -> Bundle:
 
     folder.parent.mkdir(parents=True, exist_ok=True)
     shapes = {name: parse_shape(text, f"task {task.name!r}, shapes.{name}") for name, text in task.shapes.items()}
-    return build_bundle(model, folder, shapes=shapes, inputs=_example_inputs(task, sources))
+    return build_bundle(model, folder, shapes=shapes, inputs=_example_inputs(task, shapes, sources))
 
 
-def _example_inputs(task: Task, sources: dict[str, Source]) -> dict[str, np.ndarray]:
-    """Values to verify with: only integer inputs of the task's source, which random values might take out of range."""
-    name = (task.inputs or "").removeprefix("source:")
-    if task.inputs and task.inputs.startswith("source:") and name in sources:
-        return {n: a for n, a in sources[name].read(0, 0).items() if a.dtype.kind in "iu"}
-    return {}
+def _example_inputs(task: Task, shapes: Mapping[str, tuple[int, ...]], sources: dict[str, Source]) -> dict[str, np.ndarray]:
+    """Values to verify with where random ones might be out of range: the integer inputs, as the task will get them."""
+    from edgeengine.graph import declared_inputs, load_model
+
+    text = task.inputs or "random:0"
+    name = text.removeprefix("source:")
+    if text != name:
+        given = sources[name].read(0, 0) if name in sources else {}
+        return {n: a for n, a in given.items() if a.dtype.kind in "iu"}
+    if not text.endswith(".npz") and task.range is None:
+        return {}
+    specs = declared_inputs(load_model(task.model or ""), shapes)
+    wanted = [s for s in specs if "int" in s.dtype and s.is_static and s.name not in task.feed]
+    return make_source(text, wanted, task.range).read(0, 0) if wanted else {}
 
 
 def measured_plan(

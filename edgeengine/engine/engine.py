@@ -23,7 +23,7 @@ from edgeengine.engine.result import JobFuture, JobResult
 from edgeengine.engine.runtime import STOP, Runtime
 from edgeengine.engine.timer import Timer
 from edgeengine.engine.worker import Worker
-from edgeengine.errors import UserError
+from edgeengine.errors import InternalError, UserError
 from edgeengine.events import Cancelled, LogLine, Released
 from edgeengine.io import Source
 from edgeengine.planning import load_plan
@@ -91,6 +91,7 @@ class Engine:
         self._next_index: dict[str, int] = {}
         self._patterned = {t.name for t in workload.tasks if t.has_pattern or t.after is not None or t.is_training}
         self._quiet: Any = None
+        self._running = False
         self._keep_jobs = keep_jobs
         self.jobs: list[Job] = []
 
@@ -108,24 +109,27 @@ class Engine:
         for worker in self._workers:
             worker.start()
         self._timer.start()
+        self._running = True
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._running = False
         self._timer.mailbox.put(STOP)
         if self._timer.thread is not None:
             self._clock.join(self._timer.thread)
         self._runtime.stop_ns = 0
-        for job in self._runtime.scheduler.alive():
-            self._cancel(job.task.name, job.index)
-        for worker in self._workers:
-            worker.mailbox.put(STOP)
-            if worker.thread is not None:
-                self._clock.join(worker.thread)
-        self._quiet.__exit__(None, None, None)
-        if self._callbacks is not None:
-            self._callbacks.shutdown()
-        for provider in self._providers.values():
-            provider.close()
+        try:
+            self._end_waiting()
+        finally:
+            for worker in self._workers:
+                worker.mailbox.put(STOP)
+                if worker.thread is not None:
+                    self._clock.join(worker.thread)
+            self._quiet.__exit__(None, None, None)
+            if self._callbacks is not None:
+                self._callbacks.shutdown()
+            for provider in self._providers.values():
+                provider.close()
 
     def wait(self) -> None:
         """Block until the last job of a run of `seconds` has ended. Returns at once in a second call."""
@@ -133,6 +137,7 @@ class Engine:
             raise UserError("wait: this engine runs until it is closed; give Engine(…, seconds=…) to wait for an end")
         self._runtime.drained.get()
         self._runtime.drained.put(True)
+        self._check()
 
     # ---- use ----
 
@@ -149,8 +154,9 @@ class Engine:
             raise UserError(f"submit: no task {task!r}; known: {', '.join(self._data.tasks)}")
         if task in self._patterned:
             raise UserError(f"submit: task {task!r} releases its own jobs; leave out its pattern in the workload to submit them")
-        if not self._workers:
+        if not self._running:
             raise UserError("submit: the engine is not running; use it as 'with Engine(…) as engine:'")
+        self._check()
         if deadline_ms is not None and not deadline_ms > 0:
             raise UserError(f"submit: deadline_ms must be positive, not {deadline_ms}")
         given = self._data.check(task, inputs or {})
@@ -184,6 +190,20 @@ class Engine:
         return self._runtime.scheduler.log or []
 
     # ---- inside ----
+
+    def _check(self) -> None:
+        """Raises what ended one of our threads."""
+        failure = self._runtime.failure
+        if failure is not None:
+            raise InternalError(f"the engine stopped: {failure}") from failure
+
+    def _end_waiting(self) -> None:
+        """Cancel every job that lives; where the scheduler itself failed, tell those who wait for one."""
+        for job in self._runtime.scheduler.alive():
+            if self._runtime.failure is None:
+                self._cancel(job.task.name, job.index)
+            elif job.data is not None and job.data.future is not None:
+                job.data.future.set_exception(InternalError(f"the engine stopped: {self._runtime.failure}"))
 
     def _cancel(self, task: str, index: int) -> None:
         self._runtime.step(lambda now: Cancelled(now, task, index))

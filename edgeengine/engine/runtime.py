@@ -27,6 +27,7 @@ class Runtime:
         self.workers: dict[str, Mailbox] = {}
         self.timer: Mailbox | None = None
         self.drained = clock.mailbox(ORDER_MAIN, 0)
+        self.failure: Exception | None = None  # of a thread of ours: the run is over
         self._on_ended = on_ended
         self._lock = threading.Lock()
 
@@ -63,6 +64,18 @@ class Runtime:
         if over:
             self.drained.put(True)
         return own
+
+    def guard(self, loop: Callable[[], None]) -> Callable[[], None]:
+        """The body of one of our threads. A defect in it (a policy that breaks the contract, say) ends the run, not silently."""
+
+        def body() -> None:
+            try:
+                loop()
+            except Exception as e:  # noqa: BLE001  raised again to whoever waits
+                self.failure = e
+                self.drained.put(True)
+
+        return body
 
     def finish_releasing(self) -> None:
         """The timer released its last job: from now on an idle scheduler means the run is over."""

@@ -24,7 +24,7 @@ class Timer:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self.thread = self._runtime.clock.start_thread(self._loop, "edgeengine timer")
+        self.thread = self._runtime.clock.start_thread(self._runtime.guard(self._loop), "edgeengine timer")
 
     def _loop(self) -> None:
         runtime = self._runtime

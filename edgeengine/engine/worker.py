@@ -31,7 +31,7 @@ class Worker:
 
     def start(self) -> None:
         self._runtime.workers[self._name] = self.mailbox
-        self.thread = self._runtime.clock.start_thread(self._loop, f"edgeengine {self._name}")
+        self.thread = self._runtime.clock.start_thread(self._runtime.guard(self._loop), f"edgeengine {self._name}")
 
     def _loop(self) -> None:
         pin(self._processor.host_core)

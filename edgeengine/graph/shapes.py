@@ -135,6 +135,12 @@ def check_values(model: Model, values: Mapping[str, np.ndarray]) -> dict[str, np
     return checked
 
 
+def declared_inputs(model: Model, shapes: Mapping[str, Sequence[int]]) -> tuple[TensorSpec, ...]:
+    """The model's inputs at `shapes`, as far as given; other symbolic dimensions by name. Raises UserError for non-tensors."""
+    specs = (_spec(model, i, shapes.get(i.name, ())) for i in model.inputs)
+    return tuple(TensorSpec(s.name, s.dtype, tuple(shapes.get(s.name, s.shape))) for s in specs)
+
+
 def _spec(model: Model, value: onnx.ValueInfoProto, shape: Sequence[int]) -> TensorSpec:
     kind = value.type.WhichOneof("value")
     dtype = FROM_ONNX.get(value.type.tensor_type.elem_type) if kind == "tensor_type" else None

@@ -71,7 +71,7 @@ class _Simulator:
         self._seq = count()
         self._jobs: list[Job] = []
         self._due = 0  # releases of the present instant still to come
-        self._timer_free_ns = 0
+        self._timer_busy_ns = self._timer_free_ns = 0  # from when, until when the timer is at its releases
 
     def run(self) -> Simulation:
         for event in first_training_releases(self._scheduler.tasks.values()):
@@ -100,7 +100,7 @@ class _Simulator:
         release_ns = self._releases.next_ns
         if release_ns is None:
             return
-        at_ns = max(release_ns + self._of(self._timer), self._timer_free_ns)
+        at_ns = self._timer_busy_ns = max(release_ns + self._of(self._timer), self._timer_free_ns)
         while self._releases.next_ns == release_ns:
             _, task, index = self._releases.pop()
             self._push(at_ns, ORDER_RELEASE, self._task_index[task], Released(at_ns, task, index, release_ns))
@@ -134,7 +134,9 @@ class _Simulator:
                     own = action
                 else:
                     # A worker that the timer woke gets going when the timer has released all that is due (it holds the GIL).
-                    at_ns = max(now, self._timer_free_ns if processor is None else now) + self._of(self._handoff)
+                    at_ns = (self._timer_free_ns if processor is None and now >= self._timer_busy_ns else now) + self._of(
+                        self._handoff
+                    )
                     self._push(at_ns, ORDER_START, self._processor_index[action.processor], action)
             elif type(action) is Wake:
                 self._push(max(action.at_ns, now), ORDER_WAKE, 0, Time(max(action.at_ns, now)))

@@ -41,7 +41,7 @@ def _read_trace(file: Path) -> list[int]:
             continue
         try:
             times.append(round(float(text) * NS_PER_MS))
-        except ValueError as e:
+        except (ValueError, OverflowError) as e:
             if number == 1:  # a header
                 continue
             raise UserError(f"{file}, line {number}: {text!r} is not a release time in ms") from e

@@ -51,7 +51,7 @@ def parse_workload(raw: bytes, path: str = "workload") -> Workload:
     for task in tasks:
         _check_task(task, by_name, path)
     _check_cycles(by_name, path)
-    resolved = tuple(_resolve(t, by_name, Path(path).parent) for t in tasks)
+    resolved = tuple(_resolve(t, by_name, path) for t in tasks)
     return Workload(tasks=resolved, path=path, sha256=hashlib.sha256(raw).hexdigest())
 
 
@@ -73,8 +73,8 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
         raise refuse("name", "must not be empty nor hold a dot")
     for key in ("period_ms", "rate_hz", "deadline_ms"):
         value = getattr(task, key)
-        if value is not None and not 0 < value < 1e12:
-            raise refuse(key, f"must be a positive number, not {value}")
+        if value is not None and not 1e-6 <= value <= 1e9:  # a nanosecond is the least there is
+            raise refuse(key, f"must be a positive number (1e-6 to 1e9), not {value}")
     patterns = [k for k in ("period_ms", "rate_hz", "arrivals") if getattr(task, k) is not None]
     if len(patterns) > 1:
         raise refuse(patterns[1], f"give only one release pattern, not {' and '.join(patterns)}")
@@ -91,17 +91,17 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
         raise refuse("kind", "a training task is released when its previous step ended; give no pattern and no `after`")
     if task.segments < 1:
         raise refuse("segments", f"must be at least 1, not {task.segments}")
-    _check_source(task, by_name, refuse)
+    _check_source(task, by_name, path, refuse)
 
 
-def _check_source(task: Task, by_name: dict[str, Task], refuse) -> None:  # type: ignore[no-untyped-def]
+def _check_source(task: Task, by_name: dict[str, Task], path: str, refuse) -> None:  # type: ignore[no-untyped-def]
     if (task.model is None) == (not task.latency_ms):
         raise refuse("model", "give a model (bundle or .onnx), or latency_ms = {processor = ms} to simulate without one")
     for name, value in task.latency_ms.items():
         if not 0 < value < 1e12:
             raise refuse(f"latency_ms.{name}", f"must be a positive number, not {value}")
     for name, text in task.shapes.items():
-        parse_shape(text, f"task {task.name!r}, shapes.{name}")
+        parse_shape(text, f"{path}: task {task.name!r}, shapes.{name}")
     if task.after is not None and task.after not in by_name:
         raise refuse("after", f"there is no task {task.after!r}; known: {', '.join(by_name)}")
     for name, source in task.feed.items():
@@ -131,23 +131,24 @@ def _check_cycles(by_name: dict[str, Task], path: str) -> None:
             seen.append(task.name)
 
 
-def _resolve(task: Task, by_name: dict[str, Task], folder: Path) -> Task:
+def _resolve(task: Task, by_name: dict[str, Task], path: str) -> Task:
     """Make paths absolute, check that they exist, and let a child inherit its parent's period as deadline."""
+    folder = Path(path).parent
     changes: dict[str, object] = {}
     if task.model is not None:
         model = (folder / task.model).absolute()
         if not model.exists():
-            raise UserError(f"task {task.name!r}, model: {model} does not exist; give a bundle or an .onnx file")
+            raise UserError(f"{path}: task {task.name!r}, model: {model} does not exist; give a bundle or an .onnx file")
         changes["model"] = str(model)
     if task.inputs is not None and task.inputs.endswith(".npz"):
         file = (folder / task.inputs).absolute()
         if not file.exists():
-            raise UserError(f"task {task.name!r}, inputs: {file} does not exist")
+            raise UserError(f"{path}: task {task.name!r}, inputs: {file} does not exist")
         changes["inputs"] = str(file)
     if task.arrivals is not None and task.arrivals.trace is not None:
         trace = (folder / task.arrivals.trace).absolute()
         if not trace.exists():
-            raise UserError(f"task {task.name!r}, arrivals.trace: {trace} does not exist")
+            raise UserError(f"{path}: task {task.name!r}, arrivals.trace: {trace} does not exist")
         changes["arrivals"] = msgspec.structs.replace(task.arrivals, trace=str(trace))
     ancestor = task
     while ancestor.period_ns is None and ancestor.after is not None:
