@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def _scalar(value: str, name: str) -> np.ndarray:
 
 def _archive(file: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as f, np.load(f, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, EOFError, BadZipFile) as e:
         raise UserError(f"--input {file}: cannot be read as .npz without pickles ({e})") from e

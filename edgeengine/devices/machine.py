@@ -29,12 +29,15 @@ def usable_cores(cgroup: Path = CGROUP) -> tuple[int, ...]:
 
 def _cpu_quota(cgroup: Path) -> float | None:
     """CPUs the control group grants, None where unlimited or unreadable. Reads version 2 (cpu.max), then version 1."""
+    limits = []
     for folder in _own_groups(cgroup):
         text = _read(folder / "cpu.max")
         if text is not None:
             quota, _, period = text.partition(" ")
             if quota != "max":
-                return int(quota) / int(period or 100_000)
+                limits.append(int(quota) / int(period or 100_000))
+    if limits:
+        return min(limits)
     quota_us, period_us = _read(cgroup / "cpu/cpu.cfs_quota_us"), _read(cgroup / "cpu/cpu.cfs_period_us")
     if quota_us and period_us and int(quota_us) > 0:
         return int(quota_us) / int(period_us)

@@ -15,6 +15,11 @@ from edgeengine.spec import Processor
 
 def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
     """Run `code` on a fresh pinned thread and wait; its exception is raised here."""
+    start_pinned(processor, code)()
+
+
+def start_pinned(processor: Processor, code: Callable[[], None]) -> Callable[[], None]:
+    """Start `code` on a fresh pinned thread; the function returned waits for it and raises its exception."""
     failure: list[BaseException] = []
 
     def body() -> None:
@@ -25,11 +30,14 @@ def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
         except BaseException as e:  # noqa: BLE001  handed to the waiting thread
             failure.append(e)
 
+    def wait() -> None:
+        thread.join()
+        if failure:
+            raise failure[0]
+
     thread = threading.Thread(target=body, name=f"edgeengine measuring {processor.name}", daemon=True)
     thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
+    return wait
 
 
 def pin(core: int | None) -> None:

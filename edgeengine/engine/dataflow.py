@@ -48,6 +48,8 @@ class TaskData:
         self.window = _FrameWindow(spec.window) if spec.window else None
         self.glue = _import_glue(spec) if spec.glue else None
         by_name = {i.name: i for i in self.inputs}
+        fed = {*spec.carry.values(), *spec.feed}
+        self.wanted = {i.name: i for i in self.inputs if i.name not in fed}  # what a caller gives
         for output, name in spec.carry.items():
             _must_know(spec, "carry", name, by_name)
             _must_know(spec, "carry", output, self.outputs)
@@ -85,6 +87,7 @@ class DataFlow:
     """All tasks' data. `gather`, `finish` and `forget` are called by workers; those of one job never at the same time."""
 
     def __init__(self, workload: Workload, bundles: Mapping[str, Bundle | None], sources: Mapping[str, Source | None]):
+        self.given: dict[tuple[str, int], JobData] = {}  # by (task, index), for submitted jobs not looked at yet
         self.tasks = {t.name: TaskData(t, bundles[t.name], sources[t.name]) for t in workload.tasks}
         for task in workload.tasks:
             if task.feed and task.after is not None:
@@ -93,11 +96,16 @@ class DataFlow:
                     _must_know(task, f"feed.{name}", source.split(".", 1)[1], parent.outputs)
                 parent.children.append(self.tasks[task.name])
 
+    def of(self, job: Job) -> JobData:
+        """The job's data: what its caller gave, empty for one that the engine released."""
+        if job.data is None:
+            job.data = self.given.pop((job.task.name, job.index), None) or JobData()
+        data: JobData = job.data
+        return data
+
     def tensors(self, job: Job) -> Tensors:
         """The tensors the job has now; gathers its inputs if it is only starting."""
-        data: JobData | None = job.data
-        if data is None:
-            data = job.data = JobData()
+        data = self.of(job)
         if data.tensors is None:
             data.tensors = self.tasks[job.task.name].gather(job.index, job.release_ns, data.given)
         return data.tensors
@@ -123,9 +131,7 @@ class DataFlow:
 
     def check(self, task: str, inputs: dict[str, Any]) -> Tensors:
         """Copies of a caller's inputs. Raises UserError for an unknown, missing, ill-shaped or ill-typed one."""
-        data = self.tasks[task]
-        fed = {*data.spec.carry.values(), *data.spec.feed}
-        wanted = {s.name: s for s in data.inputs if s.name not in fed}
+        wanted = self.tasks[task].wanted
         for name in inputs:
             if name not in wanted:
                 raise UserError(f"submit({task!r}): no input {name!r}; the task takes {', '.join(wanted) or 'none'}")

@@ -166,16 +166,13 @@ class Engine:
             nonlocal index
             index = self._next_index.get(task, 0)
             self._next_index[task] = index + 1
+            self._data.given[task, index] = data
             return Released(now, task, index, now, None if deadline_ms is None else now + round(deadline_ms * 1e6))
 
         future = JobFuture(lambda: self._cancel(task, index), self._callback_thread)
         data = JobData(given, future)
 
-        def attach() -> None:
-            job = next((j for j in self._runtime.scheduler.ended if j.index == index and j.task.name == task), None)
-            (job or self._runtime.scheduler.job(task, index)).data = data
-
-        self._runtime.step(release, attach=attach)
+        self._runtime.step(release)
         return future
 
     def results(self, task: str) -> SimpleQueue[JobResult]:
@@ -202,8 +199,8 @@ class Engine:
         for job in self._runtime.scheduler.alive():
             if self._runtime.failure is None:
                 self._cancel(job.task.name, job.index)
-            elif job.data is not None and job.data.future is not None:
-                job.data.future.set_exception(InternalError(f"the engine stopped: {self._runtime.failure}"))
+            elif (future := self._data.of(job).future) is not None:
+                future.set_exception(InternalError(f"the engine stopped: {self._runtime.failure}"))
 
     def _cancel(self, task: str, index: int) -> None:
         self._runtime.step(lambda now: Cancelled(now, task, index))
@@ -216,7 +213,7 @@ class Engine:
     def _ended(self, job: Job) -> None:
         """A job ended (called by whoever stepped, outside the lock): hand its result on, let its tensors go."""
         stream = self._streams.get(job.task.name)
-        future = job.data.future if job.data is not None else None
+        future = self._data.of(job).future
         if stream is not None or future is not None:
             result = JobResult.of(job, self._data.outputs(job))
             if stream is not None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers import Executable
 from edgeengine.devices.providers.base import Tensors
@@ -62,7 +64,13 @@ class _NoopProvider:
 
 
 class _Noop:
+    """Leaves nothing but cold caches behind, as a model does: the engine's own code is not in them when it is needed next."""
+
+    def __init__(self) -> None:
+        self._memory = np.ones(4 << 20, np.uint8)
+
     def run(self, feeds: Tensors) -> Tensors:
+        self._memory.sum()
         return {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -9,8 +10,9 @@ import msgspec
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers.base import Tensors
 from edgeengine.engine.dataflow import DataFlow
+from edgeengine.planning import equivalent
 from edgeengine.profiling import Candidate, Paced, PacedItem, period_condition
-from edgeengine.spec import Plan, TaskPlan
+from edgeengine.spec import Latency, Plan, Processor, TaskPlan
 from edgeengine.workload import Task, Workload
 
 
@@ -38,6 +40,7 @@ def paced_items(workload: Workload, bundles: dict[str, Bundle], draft: Plan, dat
                 period_ns=period_ns,
                 follow_ups=tuple(position[t.name] for t in paced if t.after == task.name and not t.has_pattern),
                 is_follow_up=task.after is not None and not task.has_pattern,
+                urgent=task.criticality != "background",
             )
         )
     return items
@@ -61,18 +64,22 @@ def _chains(draft: Plan, plan: TaskPlan, bundle: Bundle) -> list[list[Candidate]
     return [[Candidate(bundle, bundle.manifest.subgraph(s.subgraph), by_name[s.processor]) for _, s in sorted(first.items())]]
 
 
-def with_paced(plan: TaskPlan, workload: Workload, paced: Paced) -> TaskPlan:
-    """The plan with latencies measured at the task's period wherever there are some: those hold in service."""
+def with_paced(plan: TaskPlan, workload: Workload, processors: Sequence[Processor], paced: Paced) -> TaskPlan:
+    """The plan with latencies measured at the task's period wherever there are some: those hold in service.
+
+    Samples of equivalent processors (core 0, core 1) are pooled: a rare task has few, and what differs between these is noise.
+    """
     period_ns = effective_period_ns(workload.task(plan.task), workload)
     if period_ns is None:
         return plan
-    measured = {
-        (r.subgraph, r.processor): r.latency
-        for r in paced.rows
-        if r.bundle == plan.bundle and r.condition == period_condition(period_ns)
-    }
+    kind = {p.name: i for i, group in enumerate(equivalent(processors)) for p in group}
+    samples: dict[tuple[str, int], list[Latency]] = {}
+    for r in paced.rows:
+        if r.bundle == plan.bundle and r.condition == period_condition(period_ns):
+            samples.setdefault((r.subgraph, kind[r.processor]), []).append(r.latency)
+    measured = {key: Latency.pooled(parts) for key, parts in samples.items()}
     steps = tuple(
-        msgspec.structs.replace(s, latency=measured.get((s.subgraph, s.processor), s.latency)) for s in plan.steps
+        msgspec.structs.replace(s, latency=measured.get((s.subgraph, kind[s.processor]), s.latency)) for s in plan.steps
     )  # fmt: skip
     return msgspec.structs.replace(
         plan, steps=steps, inputs=paced.inputs.get(plan.task), outputs=paced.outputs.get(plan.task)

@@ -46,7 +46,7 @@ class Budget:
 
     bundle_s: float = 3.0
     chains_s: float = 1.5
-    paced_s: float = 6.0
+    paced_s: float = 8.0
     overheads_s: float = 2.0
 
 
@@ -117,7 +117,7 @@ class _Preparation:
         self.store.put([*paced.rows, *machine])
         plan = msgspec.structs.replace(
             draft,
-            tasks=tuple(with_paced(t, self.workload, paced) for t in task_plans),
+            tasks=tuple(with_paced(t, self.workload, draft.processors, paced) for t in task_plans),
             overheads={m.name: m.latency for m in machine},
         )
         return Prepared(plan, [*rows, *paced.rows], machine)

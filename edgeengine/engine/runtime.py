@@ -21,6 +21,7 @@ class Runtime:
 
     def __init__(self, scheduler: Scheduler, clock: Clock, stop_ns: int | None, on_ended: Callable[[Job], None]):
         self.clock, self.scheduler = clock, scheduler
+        self._clock_ns = clock.now_ns
         self.epoch_ns = clock.now_ns()
         self.stop_ns = stop_ns
         self.released_all = False  # the timer has no more releases
@@ -34,31 +35,23 @@ class Runtime:
     def now(self) -> int:
         return max(self.clock.now_ns() - self.epoch_ns, 0)
 
-    def step(
-        self,
-        make_event: Callable[[int], AnyEvent],
-        processor: str | None = None,
-        attach: Callable[[], None] | None = None,
-    ) -> Start | None:
+    def step(self, make_event: Callable[[int], AnyEvent], processor: str | None = None) -> Start | None:
         """Step the core with the event made for the present instant; returns the start that `processor`'s worker takes itself.
 
-        The instant is taken inside the lock, so that the core sees time in order. `attach` runs right after, before any
-        worker can see the job.
+        The instant is taken inside the lock, so that the core sees time in order.
         """
+        scheduler = self.scheduler
         with self._lock:
-            now = self.now()
-            own: Start | None = None
-            ended: list[Job] = []
-            pending = [make_event(now)]
-            for event in pending:
-                actions = self.scheduler.step(event)
-                if attach is not None:
-                    attach()
-                    attach = None
-                own = self._perform(actions, processor) or own
-                ended += self.scheduler.ended
-                pending += training_releases(self.scheduler.ended, now, self.stop_ns)
-            over = self.released_all and self.scheduler.idle
+            now = max(self._clock_ns() - self.epoch_ns, 0)
+            own = self._perform(scheduler.step(make_event(now)), processor)
+            ended = scheduler.ended
+            if ended:
+                pending = training_releases(ended, now, self.stop_ns)
+                for event in pending:
+                    own = self._perform(scheduler.step(event), processor) or own
+                    ended += scheduler.ended
+                    pending += training_releases(scheduler.ended, now, self.stop_ns)
+            over = self.released_all and scheduler.idle
         for job in ended:
             self._on_ended(job)
         if over:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -66,9 +67,9 @@ class _File:
 
     def __init__(self, file: Path, specs: Sequence[TensorSpec]):
         try:
-            with np.load(file, allow_pickle=False) as archive:
+            with file.open("rb") as f, np.load(f, allow_pickle=False) as archive:
                 arrays = {s.name: archive[s.name] for s in specs}
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, EOFError, BadZipFile) as e:
             raise UserError(f"{file}: cannot be read as .npz without pickles ({e})") from e
         except KeyError as e:
             raise UserError(f"{file}: {e.args[0]!s}; name one array per model input: {', '.join(s.name for s in specs)}") from e

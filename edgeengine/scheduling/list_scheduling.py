@@ -19,13 +19,12 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool) 
     """Work-conserving. A job is dropped when now + its least expected remaining time lies past its deadline."""
     actions: list[AnyAction] = []
     busy = view.busy_mask
-    idle = len(view.free(now))
     for job in jobs:
         task = job.task
         if early_drop and job.deadline_ns is not None and now + task.best_ns[job.position] > job.deadline_ns:
             actions.append(Drop(task.name, job.index, CANNOT_FINISH))
             continue
-        if not idle:
+        if busy == view.all_mask:
             if not early_drop:
                 break
             continue
@@ -38,6 +37,5 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool) 
                     best, best_ns = move, left
         if best is not None:
             busy |= best.processor.mask
-            idle -= 1
             actions.append(Start(task.name, job.index, best.subgraph, best.processor.name))
     return actions

@@ -16,11 +16,13 @@ class View:
     `busy_mask`: bits of the resources now held; a processor can start iff its `mask` shares no bit with it (see `free`).
     """
 
-    __slots__ = ("_ready", "busy_mask", "processors", "tasks")
+    __slots__ = ("_ready", "all_mask", "busy_mask", "processors", "tasks")
 
     def __init__(self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None]):
         self.tasks, self.processors, self._ready = tasks, processors, ready
-        self.busy_mask = 0
+        self.busy_mask, self.all_mask = 0, 0
+        for p in processors:
+            self.all_mask |= p.mask
 
     @property
     def ready(self) -> Iterable[Job]:

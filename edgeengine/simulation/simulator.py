@@ -15,7 +15,7 @@ from edgeengine.events import AnyAction, AnyEvent, Finished, Hold, LogLine, Rele
 from edgeengine.scheduling import Job, Policy, Scheduler
 from edgeengine.scheduling.follow_up import first_training_releases, training_releases
 from edgeengine.simulation.execution import ExecutionTimes
-from edgeengine.spec import Latency, Plan
+from edgeengine.spec import Latency, Plan, Step, TaskPlan
 from edgeengine.workload import Releases, Workload
 
 NOTHING = Latency.constant(0)
@@ -53,8 +53,9 @@ class _Simulator:
         self._releases = Releases(workload, stop_ns)
         self._task_index = {t.name: i for i, t in enumerate(workload.tasks)}
         self._processor_index = {p.name: i for i, p in enumerate(plan.processors)}
+        around = plan.overheads.get("around")
         self._steps = {
-            (t.task, s.subgraph, s.processor): (s.latency, s.start == 0, s.stop == t.segments)
+            (t.task, s.subgraph, s.processor): (s.latency, _present(around, *_data_flow(t, s)))
             for t in plan.tasks
             for s in t.steps
         }
@@ -62,9 +63,6 @@ class _Simulator:
         self._timer = plan.overheads.get("timer", NOTHING)
         self._handoff = plan.overheads.get("handoff", NOTHING)
         self._next = plan.overheads.get("next", NOTHING)
-        self._around = plan.overheads.get("around", NOTHING)
-        self._inputs = {t.task: t.inputs or NOTHING for t in plan.tasks}
-        self._outputs = {t.task: t.outputs or NOTHING for t in plan.tasks}
         self._of = times.of
         self._stop_ns = stop_ns
         self._heap: list[tuple[int, int, int, int, AnyEvent | Start]] = []
@@ -110,15 +108,15 @@ class _Simulator:
 
     def _step(self, event: AnyEvent, processor: str | None) -> None:
         """Step the core as the thread that has `event`; `processor`: the one whose worker that is."""
-        own: Start | None = None
-        pending = [event]
-        now = event.at_ns
-        for e in pending:
-            actions = self._scheduler.step(e)
-            self._jobs += self._scheduler.ended
-            own = self._perform(actions, now, processor) or own
-            if self._scheduler.ended:
-                pending += training_releases(self._scheduler.ended, now, self._stop_ns)
+        scheduler, now = self._scheduler, event.at_ns
+        own = self._perform(scheduler.step(event), now, processor)
+        if scheduler.ended:
+            self._jobs += scheduler.ended
+            pending = training_releases(scheduler.ended, now, self._stop_ns)
+            for e in pending:
+                own = self._perform(scheduler.step(e), now, processor) or own
+                self._jobs += scheduler.ended
+                pending += training_releases(scheduler.ended, now, self._stop_ns)
         if own is not None:  # a worker takes its own next subgraph last, and without a hand-off
             at_ns = now + self._of(self._next)
             if at_ns == now:
@@ -134,9 +132,8 @@ class _Simulator:
                     own = action
                 else:
                     # A worker that the timer woke gets going when the timer has released all that is due (it holds the GIL).
-                    at_ns = (self._timer_free_ns if processor is None and now >= self._timer_busy_ns else now) + self._of(
-                        self._handoff
-                    )
+                    timer_is_busy = processor is None and now >= self._timer_busy_ns
+                    at_ns = max(now, self._timer_free_ns if timer_is_busy else now) + self._of(self._handoff)
                     self._push(at_ns, ORDER_START, self._processor_index[action.processor], action)
             elif type(action) is Wake:
                 self._push(max(action.at_ns, now), ORDER_WAKE, 0, Time(max(action.at_ns, now)))
@@ -146,13 +143,20 @@ class _Simulator:
 
     def _begin(self, start: Start, now: int) -> None:
         self._scheduler.step(Started(now, start.task, start.index, start.processor))
-        latency, is_first, is_last = self._steps[start.task, start.subgraph, start.processor]
+        latency, extras = self._steps[start.task, start.subgraph, start.processor]
         # Zero would let a finish overtake the releases of its own instant.
         duration_ns = max(self._of(latency), 1)
-        at_ns = now + duration_ns + self._of(self._around)
-        if is_first:
-            at_ns += self._of(self._inputs[start.task])
-        if is_last:
-            at_ns += self._of(self._outputs[start.task])
+        at_ns = now + duration_ns
+        for extra in extras:
+            at_ns += self._of(extra)
         finished = Finished(at_ns, start.task, start.index, start.processor, "done", duration_ns)
         self._push(at_ns, ORDER_FINISH, self._processor_index[start.processor], finished)
+
+
+def _data_flow(task: TaskPlan, step: Step) -> tuple[Latency | None, Latency | None]:
+    """What the worker spends before a job's first subgraph and after its last."""
+    return task.inputs if step.start == 0 else None, task.outputs if step.stop == task.segments else None
+
+
+def _present(*latencies: Latency | None) -> tuple[Latency, ...]:
+    return tuple(x for x in latencies if x is not None)

@@ -28,6 +28,13 @@ class Latency(msgspec.Struct, frozen=True):
     def constant(cls, value_ns: int) -> Latency:
         return cls(n=1, quantiles_ns=(value_ns,) * len(QUANTILES))
 
+    @classmethod
+    def pooled(cls, parts: list[Latency]) -> Latency:
+        """The distribution of all samples together, each part spread over its own quantiles."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls.of([part.at(100 * (k + 0.5) / part.n) for part in parts for k in range(part.n)])
+
     def at(self, percent: float) -> int:
         """The quantile at `percent` (0..100), linear between the stored ones."""
         hi = bisect.bisect_left(QUANTILES, percent)
