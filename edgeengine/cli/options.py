@@ -47,5 +47,5 @@ def _archive(file: Path) -> dict[str, np.ndarray]:
     try:
         with file.open("rb") as f, np.load(f, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, BadZipFile) as e:
+    except (OSError, ValueError, EOFError, TypeError, BadZipFile) as e:
         raise UserError(f"--input {file}: cannot be read as .npz without pickles ({e})") from e

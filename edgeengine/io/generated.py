@@ -69,7 +69,7 @@ class _File:
         try:
             with file.open("rb") as f, np.load(f, allow_pickle=False) as archive:
                 arrays = {s.name: archive[s.name] for s in specs}
-        except (OSError, ValueError, EOFError, BadZipFile) as e:
+        except (OSError, ValueError, EOFError, TypeError, BadZipFile) as e:
             raise UserError(f"{file}: cannot be read as .npz without pickles ({e})") from e
         except KeyError as e:
             raise UserError(f"{file}: {e.args[0]!s}; name one array per model input: {', '.join(s.name for s in specs)}") from e

@@ -1,0 +1,128 @@
+"""Whatever is wrong with the input is one line on stderr, with its exit code; nothing on stdout, nothing half-written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from edgeengine.bundle import Bundle
+from tests.builders import plan, toml, workload
+
+STATED = toml({"name": "t", "period_ms": 10, "latency_ms": {"npu": 3}})
+
+
+@pytest.fixture
+def files(tmp_path: Path, models: dict[str, Path]) -> Path:
+    (tmp_path / "good.toml").write_bytes(STATED)
+    (tmp_path / "bad.toml").write_bytes(toml({"name": "t", "period": 10}))
+    (tmp_path / "not.toml").write_bytes(b"[[task")
+    (tmp_path / "text.onnx").write_text("this is no model")
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    (tmp_path / "m.onnx").write_bytes(models["scale"].read_bytes())
+    (tmp_path / "model.toml").write_bytes(toml({"name": "t", "model": "m.onnx", "period_ms": 10}))
+    (tmp_path / "plan.json").write_text("{}")
+    other = workload({"name": "other"})
+    (tmp_path / "other.json").write_bytes(msgspec.json.encode(plan(other)))
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 broken")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/precious").write_text("keep")
+    return tmp_path
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "simulate, missing file": (["simulate", "none.toml"], "none.toml"),
+    "simulate, no TOML": (["simulate", "not.toml"], "not.toml"),
+    "simulate, unknown key": (["simulate", "bad.toml"], "period"),
+    "simulate, unknown policy": (["simulate", "good.toml", "--policy", "lifo"], "lifo"),
+    "simulate, negative seconds": (["simulate", "good.toml", "--seconds", "-1"], "--seconds"),
+    "simulate, no seconds": (["simulate", "good.toml", "--seconds", "0"], "--seconds"),
+    "simulate, seconds that are no number": (["simulate", "good.toml", "--seconds", "nan"], "--seconds"),
+    "simulate, unknown times": (["simulate", "good.toml", "--times", "best"], "best"),
+    "simulate, unknown device": (["simulate", "good.toml", "--device", "acme"], "acme"),
+    "simulate, device without the processor": (["simulate", "good.toml", "--device", "pi4"], "npu"),
+    "simulate, missing plan": (["simulate", "good.toml", "--plan", "none.json"], "none.json"),
+    "simulate, no plan": (["simulate", "good.toml", "--plan", "plan.json"], "plan.json"),
+    "simulate, plan of another workload": (["simulate", "good.toml", "--plan", "other.json"], "another version"),
+    "simulate, output that cannot be": (["simulate", "good.toml", "-o", "good.toml/run"], "cannot write"),
+    "run, missing file": (["run", "none.toml"], "none.toml"),
+    "run, negative seconds": (["run", "model.toml", "--seconds", "-1"], "--seconds"),
+    "run, without models": (["run", "good.toml"], "simulate"),
+    "plan, missing file": (["plan", "none.toml"], "none.toml"),
+    "plan, unknown processor": (["plan", "model.toml", "--processor", "tpu"], "tpu"),
+    "profile, unknown processor": (["profile", "m.onnx", "--processor", "tpu"], "tpu"),
+    "profile, bad seconds": (["profile", "m.onnx", "--seconds", "0"], "--seconds"),
+    "profile, missing file": (["profile", "none.onnx"], "none.onnx"),
+    "inspect, missing file": (["inspect", "none.onnx"], "none.onnx"),
+    "inspect, no model": (["inspect", "text.onnx"], "text.onnx"),
+    "inspect, empty file": (["inspect", "empty.onnx"], "empty.onnx"),
+    "inspect, folder": (["inspect", "folder"], "folder"),
+    "inspect, bad shape": (["inspect", "m.onnx", "--shape", "x=2xthree"], "2xthree"),
+    "inspect, shape without name": (["inspect", "m.onnx", "--shape", "2x3"], "--shape"),
+    "build, missing file": (["build", "none.onnx", "-o", "m.edge"], "none.onnx"),
+    "build, no model": (["build", "text.onnx", "-o", "m.edge"], "text.onnx"),
+    "build, bad shape": (["build", "m.onnx", "-o", "m.edge", "--shape", "x=2x"], "--shape"),
+    "build, bad input": (["build", "m.onnx", "-o", "m.edge", "--input", "x=much"], "--input"),
+    "build, broken archive": (["build", "m.onnx", "-o", "m.edge", "--input", "broken.npz"], "broken.npz"),
+    "build, over a folder": (["build", "m.onnx", "-o", "folder"], "folder"),
+    "split, no way given": (["split", "m.onnx", "-o", "m.edge"], "--parts"),
+    "split, unknown tensor": (["split", "m.onnx", "-o", "m.edge", "--at", "nothing"], "nothing"),
+    "split, no parts": (["split", "m.onnx", "-o", "m.edge", "--parts", "0"], "0"),
+    "devices, unknown name": (["devices", "show", "acme"], "acme"),
+    "devices, unknown action": (["devices", "melt"], "melt"),
+    "demo, bad seconds": (["demo", "--seconds", "0"], "--seconds"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_exit_code_2(case: str, files: Path, cli: Any) -> None:
+    arguments, word = BAD[case]
+    before = _content(files)
+    done = cli(*arguments)
+    assert done.code == 2, done.err
+    assert done.out == ""
+    assert done.err.count("\n") == 1 and done.err.startswith("edgeengine: "), done.err
+    assert word in done.err
+    assert _content(files) == before
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    """All files but the state, which commands may start."""
+    files = (f for f in folder.rglob("*") if f.is_file())
+    return {str(f.relative_to(folder)): f.read_bytes() for f in files if "state" not in f.relative_to(folder).parts}
+
+
+def test_bundle_that_was_changed_is_refused(cli: Any, bundles: dict[str, Bundle], tmp_path: Path) -> None:
+    shutil.copytree(bundles["scale"].path, tmp_path / "m.edge")
+    next((tmp_path / "m.edge").glob("*.onnx")).write_bytes(b"tampered")
+    done = cli("profile", "m.edge")
+    assert done.code == 2
+    assert "changed since the bundle was built" in done.err
+
+
+def test_workload_that_nothing_can_run_is_infeasible(cli: Any, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeengine.cli.resolve.discover", list)
+    done = cli("plan", "model.toml")
+    assert done.code == 3, done.err
+    assert done.err.count("\n") == 1 and "no usable processor" in done.err
+
+
+def test_defect_of_ours_shows_where_and_exits_with_70(cli: Any, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("edgeengine.simulation.simulate", broken)
+    done = cli("simulate", "good.toml")
+    assert done.code == 70
+    assert "a bug" in done.err and "please report it" in done.err
+
+
+def test_interrupted_command_exits_with_130(cli: Any, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edgeengine.simulation.simulate", interrupted)
+    assert cli("simulate", "good.toml").code == 130

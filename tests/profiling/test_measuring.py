@@ -1,0 +1,95 @@
+"""Measuring: what is run, how often, and under which key the rows are kept. Never how long it takes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeengine.bundle import Bundle
+from edgeengine.devices.providers.cpu import CpuProvider
+from edgeengine.devices.threads import run_pinned
+from edgeengine.profiling import (
+    BACK_TO_BACK,
+    candidates_of,
+    chain_tensors,
+    measure_back_to_back,
+    measure_chains,
+    period_condition,
+)
+from edgeengine.spec import Processor
+
+X = np.array([[1, -2, 3], [0, 5, -6]], np.float32)
+
+
+@pytest.fixture
+def provider() -> CpuProvider:
+    return CpuProvider()
+
+
+@pytest.fixture
+def core(provider: CpuProvider) -> Processor:
+    return provider.discover(tuple(sorted(os.sched_getaffinity(0))))[0]
+
+
+@pytest.fixture
+def scale(bundles: dict[str, Bundle]) -> Bundle:
+    return bundles["scale"]
+
+
+def test_boundary_tensors_are_those_of_the_real_chain(
+    scale: Bundle, provider: CpuProvider, core: Processor, by_hand: Any
+) -> None:
+    tensors = chain_tensors(scale, {"x": X}, provider, core)
+    needed = {t.name for s in scale.manifest.subgraphs for t in (*s.inputs, *s.outputs)}
+    assert needed <= tensors.keys()
+    np.testing.assert_allclose(tensors["y"], by_hand("scale", x=X)["y"], rtol=1e-6)
+
+
+def test_each_candidate_has_a_row_with_its_key(scale: Bundle, provider: CpuProvider, core: Processor) -> None:
+    candidates = candidates_of(scale, [core])
+    tensors = {scale.hash: chain_tensors(scale, {"x": X}, provider, core)}
+    shares: list[float] = []
+    rows = measure_back_to_back(candidates, tensors, {provider.name: provider}, "here", budget_s=0.01, progress=shares.append)
+    assert [(r.bundle, r.device, r.processor, r.subgraph) for r in rows] == [
+        (scale.hash, "here", core.name, c.subgraph.name) for c in candidates
+    ]
+    whole = next(r for r in rows if r.subgraph == scale.manifest.whole.name)
+    assert (whole.shapes, whole.condition) == ("x=2x3", BACK_TO_BACK)
+    assert {r.latency.n % 3 for r in rows} == {0} and min(r.latency.n for r in rows) >= 12
+    assert all(r.latency.min_ns > 0 and r.create_ns > 0 and r.first_run_ns > 0 for r in rows)
+    assert set(whole.versions) == {"onnxruntime", "numpy"}
+    assert shares == sorted(shares) and shares[-1] <= 1
+
+
+def test_unusable_processors_are_no_candidates(scale: Bundle, core: Processor) -> None:
+    broken = Processor("x", "npu", "x", ("npu",), usable=False, reason="gone")
+    assert {c.processor.name for c in candidates_of(scale, [core, broken])} == {core.name}
+
+
+def test_each_chain_is_measured_whole(scale: Bundle, provider: CpuProvider, core: Processor) -> None:
+    candidates = candidates_of(scale, [core])
+    finest = [c for c in candidates if c.subgraph.stop == c.subgraph.start + 1]
+    whole = [c for c in candidates if c.subgraph.name == scale.manifest.whole.name]
+    measured = measure_chains([whole, finest], {"x": X}, {provider.name: provider}, budget_s=0.01)
+    assert len(measured) == 2 and measured[0].n == measured[1].n >= 8
+
+
+def test_measuring_code_runs_on_a_thread_pinned_to_the_core(core: Processor) -> None:
+    mine, seen = os.sched_getaffinity(0), []
+    run_pinned(core, lambda: seen.append((os.sched_getaffinity(0), threading.current_thread())))
+    assert seen[0][0] == {core.host_core}
+    assert seen[0][1] is not threading.current_thread()
+    assert os.sched_getaffinity(0) == mine
+
+
+def test_error_in_measuring_code_comes_through(core: Processor) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_pinned(core, lambda: [1 // 0][0])
+
+
+def test_condition_names_the_period() -> None:
+    assert [period_condition(ns) for ns in (10_000_000, 33_333_333)] == ["period:10", "period:33.3333"]
