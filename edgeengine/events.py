@@ -13,13 +13,17 @@ class Event(msgspec.Struct, tag_field="event", gc=False):
     at_ns: int
 
 
-class Released(Event, tag="released", gc=False):
-    """`release_ns` is the nominal time, however late the event. `deadline_ns` is absolute; None = the task's own."""
+class Released(Event, tag="released", gc=False, omit_defaults=True):
+    """`release_ns` is the nominal time, however late the event. `deadline_ns` is absolute; None = the task's own.
+
+    `more`: other releases follow at once; the policy is asked after the last of them, so that it sees all.
+    """
 
     task: str
     index: int
     release_ns: int
     deadline_ns: int | None = None
+    more: bool = False
 
 
 class InputReplaced(Event, tag="input_replaced", gc=False):
@@ -29,9 +33,12 @@ class InputReplaced(Event, tag="input_replaced", gc=False):
     index: int
 
 
-class Cancelled(Event, tag="cancelled", gc=False):
+class Cancelled(Event, tag="cancelled", gc=False, omit_defaults=True):
+    """The job is dropped, with this cause: now if it waits, else when its running subgraph has ended."""
+
     task: str
     index: int
+    cause: str = "cancelled"
 
 
 class Started(Event, tag="started", gc=False):

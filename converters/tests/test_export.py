@@ -5,13 +5,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is needed to export")
 onnx = pytest.importorskip("onnx", reason="onnx is needed to export")
 
-import numpy as np  # noqa: E402
-from onnx import TensorProto, helper  # noqa: E402
+import numpy as np
+from onnx import TensorProto, helper
 
-from edgeengine_converters import ConversionError  # noqa: E402
-from edgeengine_converters.export import EXAMPLE_BATCH, Exported, export  # noqa: E402
-from edgeengine_converters.verify import check_structure, differences  # noqa: E402
-from edgeengine_converters.watch.net import ExerciseNet  # noqa: E402
+from edgeengine_converters import ConversionError
+from edgeengine_converters.export import EXAMPLE_BATCH, Exported, export
+from edgeengine_converters.verify import check_structure, differences
+from edgeengine_converters.watch.net import ExerciseNet
 
 NAMES = {"name": "small", "input_name": "window", "output_name": "logits"}
 

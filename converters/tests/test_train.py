@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is needed to train")
 pytest.importorskip("onnx", reason="onnx is needed to export")
 
-from edgeengine_converters import ConversionError  # noqa: E402
-from edgeengine_converters.watch import artefact, data, source  # noqa: E402
-from edgeengine_converters.watch.__main__ import main  # noqa: E402
-from edgeengine_converters.watch.augment import EXCERPT, Augmentation, augment  # noqa: E402
-from edgeengine_converters.watch.net import ExerciseNet, channel_statistics, parameter_count  # noqa: E402
-from edgeengine_converters.watch.train import Recipe, fit, logits  # noqa: E402
+from edgeengine_converters import ConversionError
+from edgeengine_converters.watch import artefact, data, source
+from edgeengine_converters.watch.__main__ import main
+from edgeengine_converters.watch.augment import EXCERPT, Augmentation, augment
+from edgeengine_converters.watch.net import ExerciseNet, channel_statistics, parameter_count
+from edgeengine_converters.watch.train import Recipe, fit, logits
 
 LABELS = ["PEN", "ABD", "FEL", "IR", "ER", "TRAP", "ROW"]
 QUICK = Recipe(epochs=2, batch=8, hop=60)

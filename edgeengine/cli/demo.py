@@ -51,7 +51,6 @@ def command(
     document, digest = export_json(prepared.rows, prepared.machine)
     write_file(folder / "profile.json", document)
     note(f"profile written to {folder / 'profile.json'}, sha256 {digest}")
-    note(f"running live for {seconds:g} s …")
     live = run_live(tasks, prepared.plan, bundles, show.sources, policy, seconds, watch=show.task)
     about = {"policy": policy, "seconds": seconds, "device": prepared.plan.device}
     live_document = run_document(tasks, live.jobs, mode="live", interrupted=live.interrupted, **about)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 
 import typer
 
 from edgeengine.cli import build, demo, devices, inspect, plan, profile, run, simulate, split
-from edgeengine.errors import EdgeEngineError, InternalError
+from edgeengine.errors import EdgeEngineError, InternalError, UserError
 
 app = typer.Typer(
     name="edgeengine",
@@ -32,6 +33,12 @@ def main() -> None:
         sys.exit(e.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # the reader of our output went away: not an error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as e:  # output that cannot be written, a disk that is full
+        print(f"edgeengine: {e.filename or 'output'}: {e.strerror}", file=sys.stderr)
+        sys.exit(UserError.exit_code)
     except Exception:  # noqa: BLE001  whatever else comes up is our defect: show where, and say so by the exit code
         traceback.print_exc()
         print("edgeengine: this is a defect of edgeengine; please report it with the lines above", file=sys.stderr)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgeengine.cli.console import Json, State, note, print_json, print_rows, progress_bar
+
+if TYPE_CHECKING:
+    from edgeengine.bundle import Bundle
+    from edgeengine.engine import JobResult
+    from edgeengine.events import LogLine
+    from edgeengine.io import Source
+    from edgeengine.scheduling import Job
+    from edgeengine.spec import Plan
+    from edgeengine.workload import Workload
 
 EXAMPLES = (
     "edgeengine run workload.toml --seconds 10",
@@ -50,7 +60,6 @@ def command(
         else:
             prepared = measured_plan(tasks, bundles, folder, {}, bar)
             chosen, rows, machine = prepared.plan, prepared.rows, prepared.machine
-    note(f"running for {seconds:g} s")
     live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed)
     document = run_document(
         tasks, live.jobs, mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
@@ -68,32 +77,42 @@ def command(
         sys.exit(130)
 
 
+@dataclass
 class Live:
-    """What a live run left."""
+    """What a live run left. `results`: those of the watched task."""
 
-    def __init__(self) -> None:
-        self.jobs: list = []  # type: ignore[type-arg]
-        self.log: list = []  # type: ignore[type-arg]
-        self.results: list = []  # type: ignore[type-arg]
-        self.interrupted = False
+    jobs: list[Job] = field(default_factory=list)
+    log: list[LogLine] = field(default_factory=list)
+    results: list[JobResult] = field(default_factory=list)
+    interrupted: bool = False
 
 
-def run_live(tasks, plan, bundles, sources, policy, seconds, seed=0, watch=None) -> Live:  # type: ignore[no-untyped-def]
+def run_live(
+    tasks: Workload,
+    plan: Plan,
+    bundles: dict[str, Bundle | None],
+    sources: dict[str, Source],
+    policy: str,
+    seconds: float,
+    seed: int = 0,
+    watch: str | None = None,
+) -> Live:
     """Run until the last job ended or Ctrl-C; the workers are joined either way. `watch`: a task whose results are kept."""
     from edgeengine.engine import Engine
 
     live = Live()
-    opened = {name: b for name, b in bundles.items() if b is not None}
-    engine = Engine(
-        tasks, plan, policy=policy, seconds=seconds, seed=seed, bundles=opened, sources=sources, keep_jobs=True, keep_log=True
-    )
-    stream = engine.results(watch) if watch is not None else None
     try:
+        engine = Engine(
+            tasks, plan, policy=policy, seconds=seconds, seed=seed, sources=sources, keep_jobs=True, keep_log=True,
+            bundles={name: b for name, b in bundles.items() if b is not None},
+        )  # fmt: skip
+        live.jobs, live.log = engine.jobs, engine.log
+        stream = engine.results(watch) if watch is not None else None
+        note(f"running for {seconds:g} s …")
         with engine:
             engine.wait()
     except KeyboardInterrupt:
         live.interrupted = True
-    live.jobs, live.log = engine.jobs, engine.log
-    while stream is not None and not stream.empty():
+    while not live.interrupted and stream is not None and not stream.empty():
         live.results.append(stream.get())
     return live

@@ -44,7 +44,7 @@ class TaskData:
         self.inputs = run_inputs(bundle) if bundle else ()
         self.outputs = tuple(o.name for o in bundle.manifest.outputs) if bundle else ()
         self.children: list[TaskData] = []
-        self.feeds: dict[int, Tensors] = {}
+        self.feeds: dict[int, Tensors | Exception] = {}  # what parents handed on, or why they could not
         self.window = _FrameWindow(spec.window) if spec.window else None
         self.glue = _import_glue(spec) if spec.glue else None
         by_name = {i.name: i for i in self.inputs}
@@ -67,6 +67,8 @@ class TaskData:
             tensors.update(self.source.read(index, release_ns))
         tensors.update(self.state)
         fed = self.feeds.pop(index, None)
+        if isinstance(fed, Exception):
+            raise fed
         if fed is not None:
             tensors.update(fed)
         return tensors
@@ -116,7 +118,10 @@ class DataFlow:
         for output, name in task.spec.carry.items():
             task.state[name] = tensors[output]
         for child in task.children:
-            child.accept(index, tensors)
+            try:
+                child.accept(index, tensors)
+            except Exception as e:  # noqa: BLE001  the child's glue or window is at fault: its job fails with this, not the parent's
+                child.feeds[index] = e
 
     def outputs(self, job: Job) -> Tensors:
         """The model's outputs of a finished job."""
@@ -139,7 +144,10 @@ class DataFlow:
         for name, spec in wanted.items():
             if name not in inputs:
                 raise UserError(f"submit({task!r}): input {name!r} is missing; give {spec.dtype} of shape {spec.shape}")
-            array = np.array(inputs[name], order="C")
+            try:
+                array = np.array(inputs[name], order="C")
+            except ValueError as e:
+                raise UserError(f"submit({task!r}): input {name!r} is not an array of {spec.dtype} ({e})") from e
             if spec.dtype != "str" and array.dtype != np.dtype(spec.dtype):
                 raise UserError(f"submit({task!r}): input {name!r} is {array.dtype}, the model wants {spec.dtype}")
             if array.shape != spec.shape:

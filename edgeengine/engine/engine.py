@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgeengine.bundle import Bundle
-from edgeengine.clock import Clock, MonotonicClock
+from edgeengine.clock import ORDER_MAIN, Clock, MonotonicClock
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.engine.dataflow import DataFlow, JobData
 from edgeengine.engine.loading import load_executables, open_bundles, open_sources
@@ -83,7 +83,7 @@ class Engine:
             workload, plan, make_policy(policy) if isinstance(policy, str) else policy, seed=seed, keep_log=keep_log
         )
         stop_ns = None if seconds is None else round(seconds * 1e9)
-        self._runtime = Runtime(scheduler, self._clock, stop_ns, self._ended)
+        self._runtime = Runtime(scheduler, self._clock, stop_ns, self._ended, self._end_waiting)
         self._timer = Timer(self._runtime, Releases(workload, stop_ns))
         self._workers: list[Worker] = []
         self._callbacks: ThreadPoolExecutor | None = None
@@ -91,7 +91,7 @@ class Engine:
         self._next_index: dict[str, int] = {}
         self._patterned = {t.name for t in workload.tasks if t.has_pattern or t.after is not None or t.is_training}
         self._quiet: Any = None
-        self._running = False
+        self._running = self._closed = False
         self._keep_jobs = keep_jobs
         self.jobs: list[Job] = []
 
@@ -109,6 +109,7 @@ class Engine:
         for worker in self._workers:
             worker.start()
         self._timer.start()
+        self._clock.sleep_until(self._runtime.epoch_ns, ORDER_MAIN, 1)  # nothing is submitted before time 0
         self._running = True
         return self
 
@@ -128,6 +129,7 @@ class Engine:
             self._quiet.__exit__(None, None, None)
             if self._callbacks is not None:
                 self._callbacks.shutdown()
+            self._closed = True
             for provider in self._providers.values():
                 provider.close()
 
@@ -169,7 +171,7 @@ class Engine:
             self._data.given[task, index] = data
             return Released(now, task, index, now, None if deadline_ms is None else now + round(deadline_ms * 1e6))
 
-        future = JobFuture(lambda: self._cancel(task, index), self._callback_thread)
+        future = JobFuture(lambda: self._cancel(task, index), self._call_back)
         data = JobData(given, future)
 
         self._runtime.step(release)
@@ -184,7 +186,8 @@ class Engine:
     @property
     def log(self) -> list[LogLine]:
         """The scheduler's steps so far (with keep_log)."""
-        return self._runtime.scheduler.log or []
+        log = self._runtime.scheduler.log
+        return [] if log is None else log
 
     # ---- inside ----
 
@@ -199,16 +202,20 @@ class Engine:
         for job in self._runtime.scheduler.alive():
             if self._runtime.failure is None:
                 self._cancel(job.task.name, job.index)
-            elif (future := self._data.of(job).future) is not None:
+            elif (future := self._data.of(job).future) is not None and not future.done():
                 future.set_exception(InternalError(f"the engine stopped: {self._runtime.failure}"))
 
     def _cancel(self, task: str, index: int) -> None:
         self._runtime.step(lambda now: Cancelled(now, task, index))
 
-    def _callback_thread(self) -> Executor:
+    def _call_back(self, code: Callable[[], Any]) -> None:
+        """On the callback thread; on the caller's when the engine is closed and has none any more."""
+        if self._closed:
+            code()
+            return
         if self._callbacks is None:
             self._callbacks = ThreadPoolExecutor(1, "edgeengine callbacks")
-        return self._callbacks
+        self._callbacks.submit(code)
 
     def _ended(self, job: Job) -> None:
         """A job ended (called by whoever stepped, outside the lock): hand its result on, let its tensors go."""

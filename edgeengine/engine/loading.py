@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgeengine.bundle import Bundle, open_bundle
+from edgeengine.devices import usable_cores
 from edgeengine.devices.providers import Executable, Provider
 from edgeengine.engine.dataflow import run_inputs
 from edgeengine.errors import DeviceError, PlanInfeasible, UserError
@@ -81,7 +82,7 @@ def load_executables(
 
     Raises PlanInfeasible when the plan names a processor that is unusable here, DeviceError when loading fails.
     """
-    processors = {p.name: p for p in plan.processors}
+    processors, cores = {p.name: p for p in plan.processors}, usable_cores()
     loaded: dict[str, dict[tuple[str, str], Executable]] = {}
     for task in plan.tasks:
         for step in task.steps:
@@ -89,6 +90,11 @@ def load_executables(
             if processor is None or not processor.usable:
                 reason = processor.reason if processor else "not in the plan"
                 raise PlanInfeasible(f"task {task.task!r}: processor {step.processor!r} is not usable ({reason}); plan again")
+            if processor.host_core is not None and processor.host_core not in cores:
+                raise PlanInfeasible(
+                    f"task {task.task!r}: processor {step.processor!r} needs core {processor.host_core}, this process may use "
+                    f"{', '.join(map(str, cores))}; plan again here"
+                )
             provider = providers.get(processor.provider)
             if provider is None:
                 raise DeviceError(f"no provider {processor.provider!r} here; known: {', '.join(providers)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -49,9 +49,9 @@ class JobFuture(Future[JobResult]):
     Callbacks run on a thread of their own, never on a worker, where they would delay the next subgraph.
     """
 
-    def __init__(self, cancel: Callable[[], None], callbacks: Callable[[], Executor]):
+    def __init__(self, cancel: Callable[[], None], call: Callable[[Callable[[], Any]], None]):
         super().__init__()
-        self._ask_cancel, self._callbacks = cancel, callbacks
+        self._ask_cancel, self._call = cancel, call
 
     def cancel(self) -> bool:
         """Ask for cancellation. The future still ends with a result: `dropped`, or what it became before that."""
@@ -61,4 +61,4 @@ class JobFuture(Future[JobResult]):
         return True
 
     def add_done_callback(self, fn: Callable[[Future[JobResult]], Any]) -> None:
-        super().add_done_callback(lambda future: self._callbacks().submit(fn, future))
+        super().add_done_callback(lambda future: self._call(lambda: fn(future)))

@@ -11,15 +11,23 @@ from collections.abc import Callable
 from edgeengine.clock import ORDER_MAIN, Clock, Mailbox
 from edgeengine.events import AnyAction, AnyEvent, Hold, Start, Wake
 from edgeengine.scheduling import Job, Scheduler
-from edgeengine.scheduling.follow_up import training_releases
+from edgeengine.scheduling.follow_up import follow_ups
 
 STOP = object()
 
 
 class Runtime:
-    """Times are nanoseconds since `epoch_ns` on the clock. `on_ended` is called outside the lock for each job that ended."""
+    """Times are nanoseconds since `epoch_ns` on the clock. `on_ended` is called outside the lock for each job that ended,
+    `on_failure` when one of our threads died (see `failure`)."""
 
-    def __init__(self, scheduler: Scheduler, clock: Clock, stop_ns: int | None, on_ended: Callable[[Job], None]):
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Clock,
+        stop_ns: int | None,
+        on_ended: Callable[[Job], None],
+        on_failure: Callable[[], None],
+    ):
         self.clock, self.scheduler = clock, scheduler
         self._clock_ns = clock.now_ns
         self.epoch_ns = clock.now_ns()
@@ -29,7 +37,7 @@ class Runtime:
         self.timer: Mailbox | None = None
         self.drained = clock.mailbox(ORDER_MAIN, 0)
         self.failure: Exception | None = None  # of a thread of ours: the run is over
-        self._on_ended = on_ended
+        self._on_ended, self._on_failure = on_ended, on_failure
         self._lock = threading.Lock()
 
     def now(self) -> int:
@@ -40,23 +48,31 @@ class Runtime:
 
         The instant is taken inside the lock, so that the core sees time in order.
         """
-        scheduler = self.scheduler
         with self._lock:
             now = max(self._clock_ns() - self.epoch_ns, 0)
-            own = self._perform(scheduler.step(make_event(now)), processor)
-            ended = scheduler.ended
-            if ended:
-                pending = training_releases(ended, now, self.stop_ns)
-                for event in pending:
-                    own = self._perform(scheduler.step(event), processor) or own
-                    ended += scheduler.ended
-                    pending += training_releases(scheduler.ended, now, self.stop_ns)
-            over = self.released_all and scheduler.idle
+            own = self._perform(self.scheduler.step(make_event(now)), processor)
+            ended = self.scheduler.ended
+            if ended or self.released_all:
+                own = self._follow(now, ended, processor) or own
+            over = self.released_all and self.scheduler.idle
+        self._report(ended, over)
+        return own
+
+    def _follow(self, now: int, ended: list[Job], processor: str | None) -> Start | None:
+        """Step what follows from the last step, at the same instant; adds to `ended`."""
+        own = None
+        pending = follow_ups(self.scheduler, now, self.stop_ns, self.released_all)
+        for event in pending:
+            own = self._perform(self.scheduler.step(event), processor) or own
+            ended += self.scheduler.ended
+            pending += follow_ups(self.scheduler, now, self.stop_ns, self.released_all)
+        return own
+
+    def _report(self, ended: list[Job], over: bool) -> None:
         for job in ended:
             self._on_ended(job)
         if over:
             self.drained.put(True)
-        return own
 
     def guard(self, loop: Callable[[], None]) -> Callable[[], None]:
         """The body of one of our threads. A defect in it (a policy that breaks the contract, say) ends the run, not silently."""
@@ -66,17 +82,20 @@ class Runtime:
                 loop()
             except Exception as e:  # noqa: BLE001  raised again to whoever waits
                 self.failure = e
+                self._on_failure()
                 self.drained.put(True)
 
         return body
 
     def finish_releasing(self) -> None:
         """The timer released its last job: from now on an idle scheduler means the run is over."""
+        ended: list[Job] = []
         with self._lock:
             self.released_all = True
+            self.scheduler.ended = []  # reported by the step that ended them
+            self._follow(self.now(), ended, None)
             over = self.scheduler.idle
-        if over:
-            self.drained.put(True)
+        self._report(ended, over)
 
     def _perform(self, actions: list[AnyAction], processor: str | None) -> Start | None:
         own = None

@@ -54,6 +54,10 @@ class Timer:
         return False
 
     def _release_due(self) -> None:
-        while self._releases.next_ns is not None and self._releases.next_ns <= self._runtime.now():
-            release_ns, task, index = self._releases.pop()
-            self._runtime.step(lambda now, r=release_ns, t=task, i=index: Released(now, t, i, r))  # type: ignore[misc]
+        due = []
+        now = self._runtime.now()
+        while self._releases.next_ns is not None and self._releases.next_ns <= now:
+            due.append(self._releases.pop())
+        for left, (release_ns, task, index) in zip(range(len(due) - 1, -1, -1), due, strict=True):
+            more = left > 0
+            self._runtime.step(lambda now, r=release_ns, t=task, i=index, m=more: Released(now, t, i, r, None, m))  # type: ignore[misc]

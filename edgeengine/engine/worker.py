@@ -62,7 +62,7 @@ class Worker:
                 duration_ns = clock.now_ns() - begun_ns
                 if patient:
                     real_time(WORKER_PRIORITY)
-            if job.move is not None and job.move.stop == job.task.segments:
+            if job.move is not None and job.move.stop == job.task.segments and not job.cancelling:
                 self._data.finish(task, index, tensors)
         except EdgeEngineError as e:
             cause = str(e)

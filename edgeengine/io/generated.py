@@ -55,6 +55,9 @@ class _Random:
         if spec.dtype == "bool":
             return rng.integers(0, 2, spec.dims).astype(bool)
         if "int" in spec.dtype:
+            limits = np.iinfo(spec.dtype)
+            if not limits.min <= integer_range[0] <= integer_range[1] <= limits.max:
+                raise UserError(f"input {spec.name!r} is {spec.dtype}: range {list(integer_range)} does not fit it")
             return rng.integers(integer_range[0], integer_range[1] + 1, spec.dims).astype(spec.dtype)
         raise UserError(f"input {spec.name!r}: no random values of type {spec.dtype}; give a .npz file or a source")
 

@@ -77,6 +77,7 @@ class Scheduler:
         self._view = View(tasks, processors, self._ready)
         self._policy, self._seed = policy, seed
         self._now = 0
+        self._undecided = False  # releases came for which the policy was not asked yet
         self.ended: list[Job] = []
         self.log: list[LogLine] | None = [] if keep_log else None
         self._handlers = {
@@ -90,6 +91,11 @@ class Scheduler:
     def idle(self) -> bool:
         """No job is alive."""
         return not self._jobs
+
+    @property
+    def stuck(self) -> bool:
+        """Jobs live, but none runs or may start: they wait for parents that will not come."""
+        return bool(self._jobs) and not self._ready and not self._view.busy_mask
 
     def job(self, task: str, index: int) -> Job:
         """A job that has not ended. Raises KeyError otherwise."""
@@ -105,6 +111,8 @@ class Scheduler:
         actions: list[AnyAction] = []
         # Handlers say whether anything changed that a policy could act on.
         again = self._handlers[type(event)](event, actions)  # type: ignore[operator]
+        if again:
+            self._undecided = False
         while again and self._ready:
             ended = len(self.ended)
             decided = self._policy.decide(self._view, self._now)
@@ -119,19 +127,25 @@ class Scheduler:
     # ---- events ----
 
     def _released(self, e: Released, _: list[AnyAction]) -> bool:
+        changed = self._release(e) or self._undecided
+        self._undecided = changed and e.more
+        return changed and not e.more
+
+    def _release(self, e: Released) -> bool:
         task = self.tasks.get(e.task)
         if task is None:
             raise UserError(f"there is no task {e.task!r}; known: {', '.join(self.tasks)}")
         if task.period_ns is not None:
             task.next_release_ns = e.release_ns + task.period_ns
+        task.last_index = e.index
+        ended_well = task.parent_ended.pop(e.index, None)
         if task.parent is not None and not self._drawn(task, e.index):
             return False
         deadline_ns = e.deadline_ns
         if deadline_ns is None and task.deadline_ns is not None:
             deadline_ns = e.release_ns + task.deadline_ns
-        job = self._admit(task, e.index, e.release_ns, deadline_ns)
+        job = self._admit(task, e.index, e.release_ns, deadline_ns, orphan=ended_well is False)
         if task.parent is not None and job.state != ENDED:
-            ended_well = task.parent_ended.pop(e.index, None)
             if ended_well is None:
                 task.waiting[e.index] = job
                 self._block(job)
@@ -154,7 +168,7 @@ class Scheduler:
         if job is None:
             return False
         if job.cancelling or e.outcome != "done":
-            self._end(job, DROPPED, "cancelled")
+            self._end(job, DROPPED, job.cause or "cancelled")
             return True
         assert job.move is not None
         job.position = job.move.stop
@@ -178,10 +192,10 @@ class Scheduler:
         if job is None:
             return False
         if job.state == RUNNING:
-            job.cancelling = True
+            job.cancelling, job.cause = True, e.cause
             actions.append(Cancel(e.task, e.index))
             return False
-        self._end(job, DROPPED, "cancelled")
+        self._end(job, DROPPED, e.cause)
         return True
 
     def _input_replaced(self, e: InputReplaced, _: list[AnyAction]) -> bool:
@@ -194,7 +208,9 @@ class Scheduler:
         if p.job is not None:
             job = self._vacate(p.name, p.job.task.name, p.job.index)
             assert job is not None
-            if any(m.processor.available for m in job.task.moves[job.position]) and not job.cancelling:
+            if job.cancelling:
+                self._end(job, DROPPED, job.cause or "cancelled")
+            elif any(m.processor.available for m in job.task.moves[job.position]):
                 job.state = READY  # its inputs are still there: another processor may run the subgraph
                 job.task.unstarted += job.position == 0
                 self._ready[job] = None
@@ -266,17 +282,19 @@ class Scheduler:
 
     # ---- the life of a job ----
 
-    def _admit(self, task: Task, index: int, release_ns: int, deadline_ns: int | None) -> Job:
-        """Make the job and let it in, unless the task's queue says otherwise."""
+    def _admit(self, task: Task, index: int, release_ns: int, deadline_ns: int | None, orphan: bool) -> Job:
+        """Make the job and let it in, unless the task's queue says otherwise. An orphan (its parent did not finish) is
+        about to be dropped: it neither takes a place in the queue nor another's.
+        """
         if (task.name, index) in self._jobs:
             raise InternalError(f"job {task.name}#{index} was released twice")
         job = Job(task, index, release_ns, deadline_ns)
-        if task.latest_only:
+        if task.latest_only and not orphan:
             for older in [j for j in self._jobs.values() if j.task is task and j.position == 0 and j.state != RUNNING]:
                 self._end(older, DROPPED, "stale: newer input came")
         self._jobs[task.name, index] = job
         task.unstarted += 1
-        if task.queue_limit is not None and task.unstarted > task.queue_limit:
+        if task.queue_limit is not None and task.unstarted > task.queue_limit and not orphan:
             self._end(job, REJECTED, f"queue full ({task.queue_limit})")
             return job
         if task.serial:
@@ -343,14 +361,15 @@ class Scheduler:
         if child.own_pattern:
             job = child.waiting.pop(parent.index, None)
             if job is None:
-                child.parent_ended[parent.index] = parent.finished
+                if parent.index > child.last_index:  # else ours was released and has ended before its parent
+                    child.parent_ended[parent.index] = parent.finished
             elif parent.finished:
                 self._unblock(job)
             else:
                 self._end(job, DROPPED, "parent")
         elif self._drawn(child, parent.index):
             deadline_ns = None if child.deadline_ns is None else parent.release_ns + child.deadline_ns
-            job = self._admit(child, parent.index, self._now, deadline_ns)
+            job = self._admit(child, parent.index, self._now, deadline_ns, orphan=not parent.finished)
             if not parent.finished and job.state != ENDED:
                 self._end(job, DROPPED, "parent")
 

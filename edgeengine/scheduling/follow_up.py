@@ -1,14 +1,17 @@
-"""Releases that follow from an end: a training task releases its next step as soon as the previous one ended.
+"""Events that follow from others: the next step of a training task, the end of jobs whose parents never come.
 
-Shared by the live engine and the simulator, so that both release the same jobs at the same instants.
+Shared by the live engine and the simulator, so that both send the same events at the same instants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgeengine.events import Released
-from edgeengine.scheduling.job import Job, Task
+from edgeengine.events import AnyEvent, Cancelled, Released
+from edgeengine.scheduling.core import Scheduler
+from edgeengine.scheduling.job import Task
+
+ORPHANED = "its parent's job was never released"
 
 
 def first_training_releases(tasks: Iterable[Task]) -> list[Released]:
@@ -16,8 +19,15 @@ def first_training_releases(tasks: Iterable[Task]) -> list[Released]:
     return [Released(0, task.name, 0, 0) for task in tasks if task.train]
 
 
-def training_releases(ended: list[Job], now: int, stop_ns: int | None) -> list[Released]:
-    """The next step of each training job that ended, unless the run is over (`stop_ns`)."""
-    if stop_ns is not None and now >= stop_ns:
-        return []
-    return [Released(now, job.task.name, job.index + 1, now) for job in ended if job.task.train]
+def follow_ups(scheduler: Scheduler, now: int, stop_ns: int | None, released_all: bool) -> list[AnyEvent]:
+    """What follows from the step just made.
+
+    A training task releases its next step as soon as the previous one ended, unless the run is over (`stop_ns`). When all is
+    released and what lives can never start, it is dropped.
+    """
+    events: list[AnyEvent] = []
+    if stop_ns is None or now < stop_ns:
+        events += [Released(now, job.task.name, job.index + 1, now) for job in scheduler.ended if job.task.train]
+    if released_all and not events and scheduler.stuck:
+        events += [Cancelled(now, job.task.name, job.index, ORPHANED) for job in scheduler.alive()]
+    return events

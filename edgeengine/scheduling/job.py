@@ -62,6 +62,7 @@ class Task:
         "children",
         "deadline_ns",
         "index",
+        "last_index",
         "latest_only",
         "moves",
         "name",
@@ -105,6 +106,7 @@ class Task:
         self.waiting: dict[int, Job] = {}  # index -> our job that waits for the parent's
         self.tail: Job | None = None  # last job of a serial task that has not ended
         self.unstarted = 0
+        self.last_index = -1  # of our own releases
         self.next_release_ns: int | None = None
         self.version = ""
 

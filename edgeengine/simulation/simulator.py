@@ -13,7 +13,7 @@ from itertools import count
 from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
 from edgeengine.events import AnyAction, AnyEvent, Finished, Hold, LogLine, Released, Start, Started, Time, Wake
 from edgeengine.scheduling import Job, Policy, Scheduler
-from edgeengine.scheduling.follow_up import first_training_releases, training_releases
+from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 from edgeengine.simulation.execution import ExecutionTimes
 from edgeengine.spec import Latency, Plan, Step, TaskPlan
 from edgeengine.workload import Releases, Workload
@@ -69,14 +69,14 @@ class _Simulator:
         self._seq = count()
         self._jobs: list[Job] = []
         self._due = 0  # releases of the present instant still to come
-        self._timer_busy_ns = self._timer_free_ns = 0  # from when, until when the timer is at its releases
+        self._timer_free_ns = 0  # until when the timer is at its releases
 
     def run(self) -> Simulation:
         for event in first_training_releases(self._scheduler.tasks.values()):
             self._step(event, None)
-        self._push_releases()
+        self._push_releases(0)
         now, heap = 0, self._heap
-        while heap:
+        while heap and not (self._released_all and self._scheduler.idle):
             now, order, _, _, item = heapq.heappop(heap)
             if order == ORDER_START:
                 self._begin(item, now)  # type: ignore[arg-type]
@@ -87,42 +87,55 @@ class _Simulator:
                 if order == ORDER_RELEASE:
                     self._due -= 1
                     if self._due == 0:
-                        self._push_releases()
+                        self._push_releases(now)
         return Simulation(self._jobs, self._scheduler.log, now)
 
     def _push(self, at_ns: int, order: int, index: int, item: AnyEvent | Start) -> None:
         heapq.heappush(self._heap, (at_ns, order, index, next(self._seq), item))
 
-    def _push_releases(self) -> None:
+    @property
+    def _released_all(self) -> bool:
+        return self._due == 0 and self._releases.next_ns is None
+
+    def _push_releases(self, now: int) -> None:
         """The releases of the next instant: the timer wakes once for them and works through them one by one."""
         release_ns = self._releases.next_ns
         if release_ns is None:
+            self._scheduler.ended = []  # the step that ended them has seen to them
+            self._follow(now, None)
             return
-        at_ns = self._timer_busy_ns = max(release_ns + self._of(self._timer), self._timer_free_ns)
+        at_ns = max(release_ns + self._of(self._timer), self._timer_free_ns)
         while self._releases.next_ns == release_ns:
             _, task, index = self._releases.pop()
-            self._push(at_ns, ORDER_RELEASE, self._task_index[task], Released(at_ns, task, index, release_ns))
+            more = self._releases.next_ns == release_ns
+            self._push(at_ns, ORDER_RELEASE, self._task_index[task], Released(at_ns, task, index, release_ns, None, more))
             self._due += 1
             self._timer_free_ns = at_ns
             at_ns += self._of(self._release)
 
     def _step(self, event: AnyEvent, processor: str | None) -> None:
         """Step the core as the thread that has `event`; `processor`: the one whose worker that is."""
-        scheduler, now = self._scheduler, event.at_ns
-        own = self._perform(scheduler.step(event), now, processor)
-        if scheduler.ended:
-            self._jobs += scheduler.ended
-            pending = training_releases(scheduler.ended, now, self._stop_ns)
-            for e in pending:
-                own = self._perform(scheduler.step(e), now, processor) or own
-                self._jobs += scheduler.ended
-                pending += training_releases(scheduler.ended, now, self._stop_ns)
+        now = event.at_ns
+        own = self._perform(self._scheduler.step(event), now, processor)
+        if self._scheduler.ended or self._released_all:
+            self._jobs += self._scheduler.ended
+            own = self._follow(now, processor) or own
         if own is not None:  # a worker takes its own next subgraph last, and without a hand-off
             at_ns = now + self._of(self._next)
             if at_ns == now:
                 self._begin(own, now)
             else:
                 self._push(at_ns, ORDER_START, self._processor_index[own.processor], own)
+
+    def _follow(self, now: int, processor: str | None) -> Start | None:
+        """Step what follows from the last step, at the same instant."""
+        own = None
+        pending = follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
+        for event in pending:
+            own = self._perform(self._scheduler.step(event), now, processor) or own
+            self._jobs += self._scheduler.ended
+            pending += follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
+        return own
 
     def _perform(self, actions: list[AnyAction], now: int, processor: str | None) -> Start | None:
         own = None
@@ -131,9 +144,7 @@ class _Simulator:
                 if action.processor == processor:
                     own = action
                 else:
-                    # A worker that the timer woke gets going when the timer has released all that is due (it holds the GIL).
-                    timer_is_busy = processor is None and now >= self._timer_busy_ns
-                    at_ns = max(now, self._timer_free_ns if timer_is_busy else now) + self._of(self._handoff)
+                    at_ns = now + self._of(self._handoff)
                     self._push(at_ns, ORDER_START, self._processor_index[action.processor], action)
             elif type(action) is Wake:
                 self._push(max(action.at_ns, now), ORDER_WAKE, 0, Time(max(action.at_ns, now)))

@@ -35,7 +35,11 @@ def release_times(task: Task) -> Iterator[int]:
 
 def _read_trace(file: Path) -> list[int]:
     times = []
-    for number, line in enumerate(file.read_text().splitlines(), 1):
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise UserError(f"{file}: cannot be read as a trace ({e}); give a text file with a release time in ms per line") from e
+    for number, line in enumerate(lines, 1):
         text = line.split(",")[0].strip()
         if not text or text.startswith("#"):
             continue

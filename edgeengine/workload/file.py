@@ -83,6 +83,13 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
             raise refuse("arrivals", "give either poisson = RATE_HZ or trace = FILE")
         if task.arrivals.poisson is not None and not 0 < task.arrivals.poisson < 1e9:
             raise refuse("arrivals", f"poisson rate must be a positive number, not {task.arrivals.poisson}")
+    if task.inherited_deadline_ms is not None:
+        raise refuse("inherited_deadline_ms", "is not a key of the file; give deadline_ms")
+    if task.range is not None and task.range[0] > task.range[1]:
+        raise refuse("range", f"[{task.range[0]}, {task.range[1]}] is empty; give [low, high], both included")
+    for energy in task.energy_mj.values() if isinstance(task.energy_mj, dict) else [task.energy_mj or 0]:
+        if not 0 <= energy < 1e12:
+            raise refuse("energy_mj", f"must not be negative, and is {energy}")
     if not 0 <= task.probability <= 1:
         raise refuse("probability", f"must lie in 0..1, not {task.probability}")
     if task.probability < 1 and task.after is None:

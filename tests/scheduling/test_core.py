@@ -9,7 +9,7 @@ import pytest
 from edgeengine.errors import InternalError, UserError
 from edgeengine.events import AnyAction, Cancel, Cancelled, Drop, EstimateChanged, Hold, Reject, Released, Start, Time
 from edgeengine.scheduling import Scheduler
-from edgeengine.scheduling.follow_up import first_training_releases, training_releases
+from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 from edgeengine.scheduling.policies.edf import Edf
 from edgeengine.scheduling.policies.fifo import Fifo
 from tests.builders import MS, plan, processor, workload
@@ -169,15 +169,15 @@ def test_training_releases_a_step_when_the_previous_ended_however_it_did() -> No
     assert first == Released(0, "train", 0, 0)
     d.step(first)
     d.finish("p", at=5)
-    assert training_releases(d.scheduler.ended, 5, None) == []
+    assert follow_ups(d.scheduler, 5, None, False) == []
     d.finish("p", at=7)
     assert d.ended["train", 0].deadline_ns is None
-    assert training_releases(d.scheduler.ended, 7, None) == [Released(7, "train", 1, 7)]
-    assert training_releases(d.scheduler.ended, 7, 8) == [Released(7, "train", 1, 7)]
-    assert training_releases(d.scheduler.ended, 7, 7) == []
+    assert follow_ups(d.scheduler, 7, None, False) == [Released(7, "train", 1, 7)]
+    assert follow_ups(d.scheduler, 7, 8, False) == [Released(7, "train", 1, 7)]
+    assert follow_ups(d.scheduler, 7, 7, False) == []
     d.step(Released(7, "train", 1, 7))
     d.fail("p")
-    assert training_releases(d.scheduler.ended, 9, None) == [Released(9, "train", 2, 9)]
+    assert follow_ups(d.scheduler, 9, None, False) == [Released(9, "train", 2, 9)]
 
 
 # ---- cancelling ----
@@ -322,3 +322,14 @@ def test_rejected_by_policy_keeps_its_cause() -> None:
     d = driver({"name": "t"}, policy=Scripted([Reject("t", 0, "no budget")]))
     d.release("t")
     assert (d.ended["t", 0].outcome, d.ended["t", 0].cause) == ("rejected", "no budget")
+
+
+def test_policy_sees_all_jobs_of_an_instant_before_it_decides() -> None:
+    """A background job listed first must not slip in before a high one released at the same instant."""
+    made = workload(
+        {"name": "low", "criticality": "background", "period_ms": 10, "latency_ms": {"p": 5}},
+        {"name": "high", "criticality": "high", "period_ms": 10, "latency_ms": {"p": 5}},
+    )
+    scheduler = Scheduler(made, plan(made), Edf())
+    assert scheduler.step(Released(0, "low", 0, 0, more=True)) == []
+    assert [(a.task, type(a)) for a in scheduler.step(Released(0, "high", 0, 0))] == [("high", Start)]

@@ -27,9 +27,7 @@ def manifest() -> dict[str, Any]:
 def session(manifest: dict[str, Any]) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        str(MODELS / manifest["model"]), options, providers=["CPUExecutionProvider"]
-    )
+    return onnxruntime.InferenceSession(str(MODELS / manifest["model"]), options, providers=["CPUExecutionProvider"])
 
 
 @pytest.fixture(scope="module")
