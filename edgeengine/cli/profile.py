@@ -11,7 +11,9 @@ from edgeengine.cli.console import Json, State, print_json, print_table, progres
 from edgeengine.cli.options import parse_inputs, parse_shapes
 
 if TYPE_CHECKING:
-    from edgeengine.spec import Manifest, ProfileRow
+    from edgeengine.bundle import Bundle
+    from edgeengine.devices.providers.base import Tensors
+    from edgeengine.spec import Manifest, Processor, ProfileRow
 
 EXAMPLES = (
     "edgeengine profile model.edge",
@@ -41,14 +43,11 @@ def command(
     from edgeengine.errors import UserError
     from edgeengine.io import make_source
     from edgeengine.profiling import (
-        Candidate,
-        PacedItem,
         ProfileStore,
         candidates_of,
         chain_tensors,
         export_json,
         measure_back_to_back,
-        measure_paced,
     )  # fmt: skip
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
@@ -81,14 +80,8 @@ def command(
             budget_s=seconds, progress=lambda share: bar("measuring back to back", share),
         )  # fmt: skip
         if period_ms is not None:
-            chains = [[Candidate(bundle, bundle.manifest.whole, p)] for p in processors if p.usable]
-            item = PacedItem(
-                bundle.manifest.name, chains, lambda index: dict(inputs), lambda index, made: None, round(period_ms * 1e6)
-            )  # fmt: skip
-            rows += measure_paced(
-                [item], load_providers(), device, seconds=max(seconds, 20 * period_ms / 1e3),
-                progress=lambda share: bar(f"measuring every {period_ms:g} ms", share),
-            ).rows  # fmt: skip
+            bar(f"measuring every {period_ms:g} ms", 0.0)
+            rows += _at_period(bundle, processors, rows, inputs, period_ms, max(seconds, 20 * period_ms / 1e3))
     ProfileStore(folder / "profile.sqlite").put(rows)
     if output is not None:
         write_file(Path(output), export_json(rows, [])[0])
@@ -97,6 +90,27 @@ def command(
         return
     for condition in dict.fromkeys(r.condition for r in rows):
         _print_condition(bundle.manifest, device, condition, [r for r in rows if r.condition == condition])
+
+
+def _at_period(
+    bundle: Bundle, processors: list[Processor], rows: list[ProfileRow], inputs: Tensors, period_ms: float, seconds: float
+) -> list[ProfileRow]:
+    """The whole model alone, at its period, on each processor in turn."""
+    from edgeengine.devices import device_id
+    from edgeengine.engine.rehearse import rehearse, rehearsed_rows
+    from edgeengine.io import Fixed
+    from edgeengine.spec import Plan, Step, TaskPlan
+    from edgeengine.spec.plan import SCHEMA
+    from edgeengine.workload import Task, Workload
+
+    whole, name = bundle.manifest.whole, "model"
+    latency = {r.processor: r.latency for r in rows if r.subgraph == whole.name}
+    steps = tuple(Step(whole.name, whole.start, whole.stop, p, measured) for p, measured in latency.items())
+    usable = tuple(p for p in processors if p.usable)
+    plan = Plan(SCHEMA, device_id(), "", usable, (TaskPlan(name, bundle.hash, bundle.manifest.segments, steps),))
+    workload = Workload((Task(name, model=str(bundle.path), period_ms=period_ms, inputs="source:inputs"),))
+    done = rehearse(workload, plan, {name: bundle}, {"inputs": Fixed(inputs)}, seconds)
+    return rehearsed_rows(done, workload, plan, rows)
 
 
 def _print_condition(manifest: Manifest, device: str, condition: str, rows: list[ProfileRow]) -> None:

@@ -15,11 +15,6 @@ from edgeengine.spec import Processor
 
 def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
     """Run `code` on a fresh pinned thread and wait; its exception is raised here."""
-    start_pinned(processor, code)()
-
-
-def start_pinned(processor: Processor, code: Callable[[], None]) -> Callable[[], None]:
-    """Start `code` on a fresh pinned thread; the function returned waits for it and raises its exception."""
     failure: list[BaseException] = []
 
     def body() -> None:
@@ -30,14 +25,11 @@ def start_pinned(processor: Processor, code: Callable[[], None]) -> Callable[[],
         except BaseException as e:  # noqa: BLE001  handed to the waiting thread
             failure.append(e)
 
-    def wait() -> None:
-        thread.join()
-        if failure:
-            raise failure[0]
-
     thread = threading.Thread(target=body, name=f"edgeengine measuring {processor.name}", daemon=True)
     thread.start()
-    return wait
+    thread.join()
+    if failure:
+        raise failure[0]
 
 
 def pin(core: int | None) -> None:

@@ -6,12 +6,10 @@ Machine-wide rows, which plans carry and simulations add:
 - release: one more job released at the same instant (the timer works through them before an idle worker gets going);
 - handoff: event to start on an idle worker;
 - next: end of a subgraph to the start of the next on the same worker;
-- around: start to end of a subgraph, its run left out.
+- around: start to end of a subgraph, its run left out (plans have it by task).
 """
 
 from __future__ import annotations
-
-from collections import Counter
 
 import numpy as np
 
@@ -67,7 +65,7 @@ class _Noop:
     """Leaves nothing but cold caches behind, as a model does: the engine's own code is not in them when it is needed next."""
 
     def __init__(self) -> None:
-        self._memory = np.ones(4 << 20, np.uint8)
+        self._memory = np.ones(1 << 20, np.uint8)
 
     def run(self, feeds: Tensors) -> Tensors:
         self._memory.sum()
@@ -89,28 +87,37 @@ def measure_overheads(processors: tuple[Processor, ...], device: str, *, seconds
 
 
 def overheads_of(log: list[LogLine]) -> dict[str, list[int]]:
-    """Overheads in nanoseconds, by name, from an event log whose workers were idle at each release."""
+    """Overheads in nanoseconds, by name, from the event log of a live run."""
     found: dict[str, list[int]] = {"timer": [], "release": [], "handoff": [], "next": [], "around": []}
-    together = Counter(e.release_ns for e in (line.event for line in log) if isinstance(e, Released))
-    released: tuple[int, int] = (-1, 0)  # nominal instant and event time of the last release
-    freed: dict[str, int] = {}  # processor -> when the subgraph before the coming one ended there
-    started: dict[str, int] = {}
+    released_ns: int | None = None  # event time of the release before, while more of its instant follow
+    decided: dict[tuple[str, int], tuple[str, int]] = {}  # job -> how and when its coming start was decided
     for line in log:
         event = line.event
-        if isinstance(event, Released):
-            if event.release_ns == released[0]:
-                found["release"].append(event.at_ns - released[1])
+        if isinstance(event, Released) and event.at_ns > event.release_ns:  # from the timer, not a training step's own
+            if released_ns is not None:
+                found["release"].append(event.at_ns - released_ns)
             else:
                 found["timer"].append(event.at_ns - event.release_ns)
-            released = (event.release_ns, event.at_ns)
+            released_ns = event.at_ns if event.more else None
         elif isinstance(event, Started):
+            how, when = decided.pop((event.task, event.index))
+            found[how].append(event.at_ns - when)
+        for action in line.actions:
+            if isinstance(action, Start):
+                own = isinstance(event, Finished) and event.processor == action.processor
+                decided[action.task, action.index] = ("next" if own else "handoff", event.at_ns)
+    for values in arounds_of(log).values():
+        found["around"] += values
+    return found
+
+
+def arounds_of(log: list[LogLine]) -> dict[str, list[int]]:
+    """By task: from start to end of each subgraph without its run, in nanoseconds (gathering inputs, handing on outputs)."""
+    found: dict[str, list[int]] = {}
+    started: dict[str, int] = {}
+    for event in (line.event for line in log):
+        if isinstance(event, Started):
             started[event.processor] = event.at_ns
-            if event.processor in freed:
-                found["next"].append(event.at_ns - freed.pop(event.processor))
-            elif together[released[0]] == 1:
-                found["handoff"].append(event.at_ns - released[1])
         elif isinstance(event, Finished):
-            found["around"].append(event.at_ns - started[event.processor] - event.duration_ns)
-            if any(isinstance(a, Start) and a.processor == event.processor for a in line.actions):
-                freed[event.processor] = event.at_ns
+            found.setdefault(event.task, []).append(event.at_ns - started[event.processor] - event.duration_ns)
     return found

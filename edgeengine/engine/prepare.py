@@ -1,4 +1,4 @@
-"""From a workload to a measured plan on this machine: profile what is not profiled yet, map, measure at the periods.
+"""From a workload to a measured plan on this machine: profile what is not profiled yet, map, rehearse.
 
 Nothing of a live run enters a plan: what simulations use was measured before.
 """
@@ -8,30 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
 from edgeengine.bundle import Bundle
 from edgeengine.devices import device_id
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.devices.providers.base import Tensors
-from edgeengine.engine.dataflow import DataFlow, run_inputs
-from edgeengine.engine.loading import load_executables, open_sources
+from edgeengine.engine.dataflow import run_inputs
+from edgeengine.engine.loading import open_sources
 from edgeengine.engine.overheads import measure_overheads
-from edgeengine.engine.pacing import paced_items, with_paced
-from edgeengine.engine.priming import prime_windows
+from edgeengine.engine.rehearse import rehearse, rehearsed_plan, rehearsed_rows
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.io import Source, make_source
 from edgeengine.planning import TaskInput, make_plan, plan_from_latencies
 from edgeengine.profiling import (
     BACK_TO_BACK,
-    Paced,
     ProfileStore,
     candidates_of,
     chain_tensors,
     measure_back_to_back,
     measure_chains,
-    measure_paced,
 )  # fmt: skip
 from edgeengine.spec import MachineRow, Plan, Processor, ProfileRow
 from edgeengine.spec.plan import SCHEMA
@@ -42,12 +38,13 @@ Progress = Callable[[str, float], None]  # what is being done, share done (0..1)
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds of measuring: per bundle back to back, per task on its final chains, on the shared timeline, on overheads."""
+    """Seconds of measuring: per bundle back to back, per task on its final chains, on the empty engine, on the
+    rehearsal."""
 
     bundle_s: float = 3.0
     chains_s: float = 1.5
-    paced_s: float = 8.0
     overheads_s: float = 2.0
+    rehearsal_s: float = 8.0
 
 
 @dataclass
@@ -111,16 +108,14 @@ class _Preparation:
         task_plans = make_plan(tasks, self.usable)
         _close(providers)  # sessions are made anew below: their creation and memory are measured, not a cache
         draft = Plan(SCHEMA, self.device, self.workload.sha256, tuple(self.usable), tuple(task_plans))
-        paced = self._paced(draft)
         self._report("measuring the engine itself", 0.0)
         machine = measure_overheads(draft.processors, self.device, seconds=self.budget.overheads_s)
-        self.store.put([*paced.rows, *machine])
-        plan = msgspec.structs.replace(
-            draft,
-            tasks=tuple(with_paced(t, self.workload, draft.processors, paced) for t in task_plans),
-            overheads={m.name: m.latency for m in machine},
-        )
-        return Prepared(plan, [*rows, *paced.rows], machine)
+        self._report("rehearsing: measuring at the periods", 0.0)
+        rehearsal = rehearse(self.workload, draft, self.bundles, self.sources, self.budget.rehearsal_s)
+        in_service = rehearsed_rows(rehearsal, self.workload, draft, rows)
+        self.store.put([*in_service, *machine])
+        plan = rehearsed_plan(draft, rehearsal, {m.name: m.latency for m in machine})
+        return Prepared(plan, [*rows, *in_service], machine)
 
     def _report(self, what: str, share: float) -> None:
         if self.progress is not None:
@@ -149,19 +144,6 @@ class _Preparation:
             resident_bytes={(r.subgraph, r.processor): r.resident_bytes for r in rows},
             measure=lambda chains: measure_chains(chains, inputs, providers, budget_s=self.budget.chains_s),
         )
-
-    def _paced(self, draft: Plan) -> Paced:
-        bundles = dict(self.bundles)
-        data = DataFlow(self.workload, bundles, open_sources(self.workload, bundles, self.sources))
-        providers = load_providers()
-        prime_windows(self.workload, draft, data, load_executables(draft, bundles, providers))
-        what = "measuring at the periods"
-        paced = measure_paced(
-            paced_items(self.workload, self.bundles, draft, data), providers, self.device,
-            seconds=self.budget.paced_s, progress=lambda share: self._report(what, share),
-        )  # fmt: skip
-        _close(providers)
-        return paced
 
 
 def example_inputs(workload: Workload, bundles: dict[str, Bundle], sources: dict[str, Source]) -> dict[str, Tensors]:

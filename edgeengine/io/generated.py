@@ -19,7 +19,7 @@ def make_source(text: str, specs: Sequence[TensorSpec], integer_range: tuple[int
     Raises UserError for an unknown description, or a file that lacks an input or holds one of other shape or type.
     """
     if text == "zeros":
-        return _Fixed({s.name: _zeros(s) for s in specs})
+        return Fixed({s.name: _zeros(s) for s in specs})
     if text.startswith("random:") and text.removeprefix("random:").isdigit():
         return _Random(specs, int(text.removeprefix("random:")), integer_range or (0, 1))
     if text.endswith(".npz"):
@@ -31,7 +31,9 @@ def _zeros(spec: TensorSpec) -> np.ndarray:
     return np.full(spec.dims, "", object) if spec.dtype == "str" else np.zeros(spec.dims, spec.dtype)
 
 
-class _Fixed:
+class Fixed:
+    """The same inputs for every job."""
+
     def __init__(self, arrays: dict[str, np.ndarray]):
         self._arrays = arrays
 

@@ -15,7 +15,7 @@ from edgeengine.events import AnyAction, AnyEvent, Finished, Hold, LogLine, Rele
 from edgeengine.scheduling import Job, Policy, Scheduler
 from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 from edgeengine.simulation.execution import ExecutionTimes
-from edgeengine.spec import Latency, Plan, Step, TaskPlan
+from edgeengine.spec import Latency, Plan
 from edgeengine.workload import Releases, Workload
 
 NOTHING = Latency.constant(0)
@@ -53,12 +53,8 @@ class _Simulator:
         self._releases = Releases(workload, stop_ns)
         self._task_index = {t.name: i for i, t in enumerate(workload.tasks)}
         self._processor_index = {p.name: i for i, p in enumerate(plan.processors)}
-        around = plan.overheads.get("around")
-        self._steps = {
-            (t.task, s.subgraph, s.processor): (s.latency, _present(around, *_data_flow(t, s)))
-            for t in plan.tasks
-            for s in t.steps
-        }
+        around = plan.overheads.get("around", NOTHING)
+        self._steps = {(t.task, s.subgraph, s.processor): (s.latency, t.around or around) for t in plan.tasks for s in t.steps}
         self._release = plan.overheads.get("release", NOTHING)
         self._timer = plan.overheads.get("timer", NOTHING)
         self._handoff = plan.overheads.get("handoff", NOTHING)
@@ -154,20 +150,9 @@ class _Simulator:
 
     def _begin(self, start: Start, now: int) -> None:
         self._scheduler.step(Started(now, start.task, start.index, start.processor))
-        latency, extras = self._steps[start.task, start.subgraph, start.processor]
+        latency, around = self._steps[start.task, start.subgraph, start.processor]
         # Zero would let a finish overtake the releases of its own instant.
         duration_ns = max(self._of(latency), 1)
-        at_ns = now + duration_ns
-        for extra in extras:
-            at_ns += self._of(extra)
+        at_ns = now + duration_ns + self._of(around)
         finished = Finished(at_ns, start.task, start.index, start.processor, "done", duration_ns)
         self._push(at_ns, ORDER_FINISH, self._processor_index[start.processor], finished)
-
-
-def _data_flow(task: TaskPlan, step: Step) -> tuple[Latency | None, Latency | None]:
-    """What the worker spends before a job's first subgraph and after its last."""
-    return task.inputs if step.start == 0 else None, task.outputs if step.stop == task.segments else None
-
-
-def _present(*latencies: Latency | None) -> tuple[Latency, ...]:
-    return tuple(x for x in latencies if x is not None)

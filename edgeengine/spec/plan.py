@@ -28,9 +28,8 @@ class TaskPlan(msgspec.Struct, frozen=True):
 
     `bundle` is the bundle's hash ("" for a task given by latencies alone). `measured_ns` is the measured p50 of the chosen
     chain run end to end, `whole_ns` that of the best whole model on one allowed processor (`whole_processor`): the first is
-    never larger. `inputs` and `outputs`: what a job spends on its worker gathering its inputs before its first subgraph, and
-    handing on its outputs after its last. `verdict` is the admission verdict (guaranteed |
-    best effort | refused), with the reason.
+    never larger. `around`: what a worker spends beside the run of each of its subgraphs (gathering inputs, handing on
+    outputs), where measured. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason.
     """
 
     task: str
@@ -40,8 +39,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     measured_ns: int | None = None
     whole_ns: int | None = None
     whole_processor: str = ""
-    inputs: Latency | None = None
-    outputs: Latency | None = None
+    around: Latency | None = None
     resident_bytes: int | None = None
     verdict: str = "best effort"
     reason: str = "no admission test ran"

@@ -17,7 +17,7 @@ from edgeengine.simulation import Sampled, simulate
 from edgeengine.workload import Workload, parse_workload
 from tests.builders import toml
 
-QUICK = Budget(bundle_s=0.05, chains_s=0.05, paced_s=0.4, overheads_s=0.3)
+QUICK = Budget(bundle_s=0.05, chains_s=0.05, rehearsal_s=0.4, overheads_s=0.3)
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from edgeengine.profiling import (
     chain_tensors,
     measure_back_to_back,
     measure_chains,
-    period_condition,
 )
 from edgeengine.spec import Processor
 
@@ -89,7 +88,3 @@ def test_measuring_code_runs_on_a_thread_pinned_to_the_core(core: Processor) -> 
 def test_error_in_measuring_code_comes_through(core: Processor) -> None:
     with pytest.raises(ZeroDivisionError):
         run_pinned(core, lambda: [1 // 0][0])
-
-
-def test_condition_names_the_period() -> None:
-    assert [period_condition(ns) for ns in (10_000_000, 33_333_333)] == ["period:10", "period:33.3333"]

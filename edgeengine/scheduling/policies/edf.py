@@ -12,7 +12,8 @@ from edgeengine.scheduling.list_scheduling import start_in_order
 from edgeengine.scheduling.view import View
 
 
-def _urgency(job: Job) -> tuple[int, int, int, int, int]:
+def urgency(job: Job) -> tuple[int, int, int, int, int]:
+    """Sort key: criticality class, then deadline, then release."""
     deadline = UNREACHABLE_NS if job.deadline_ns is None else job.deadline_ns
     return (job.task.rank, deadline, job.release_ns, job.task.index, job.index)
 
@@ -24,4 +25,4 @@ class Edf:
         self.early_drop = early_drop
 
     def decide(self, view: View, now: int) -> list[AnyAction]:
-        return start_in_order(view, sorted(view.ready, key=_urgency), now, self.early_drop)
+        return start_in_order(view, sorted(view.ready, key=urgency), now, self.early_drop)
