@@ -18,11 +18,11 @@ from edgeengine.bundle import Bundle
 from edgeengine.engine.engine import Engine
 from edgeengine.engine.overheads import arounds_of, overheads_of
 from edgeengine.errors import UserError
-from edgeengine.events import AnyAction, Finished, LogLine, Start
+from edgeengine.events import AnyAction, Drop, Finished, LogLine, Start
 from edgeengine.io import Source
 from edgeengine.planning import equivalent
 from edgeengine.profiling.candidate import timestamp
-from edgeengine.scheduling import Job, View
+from edgeengine.scheduling import View
 from edgeengine.scheduling.job import Move
 from edgeengine.scheduling.policies.edf import urgency
 from edgeengine.spec import Latency, Plan, ProfileRow
@@ -37,17 +37,23 @@ TURNS = 4  # runs of a subgraph on each of its processors before it settles on t
 class TakeTurns:
     """Earliest deadline first. Each subgraph first takes turns on its processors, so that all get measured; then it runs as it
     will in service, on the first free one in the plan's order: where a model stays, its weights stay in the caches.
+
+    Late jobs are dropped, and all that waits once `stop_ns` is over: an overloaded workload must not rehearse its backlog.
     """
 
     name = "rehearsal"
 
-    def __init__(self) -> None:
+    def __init__(self, stop_ns: int) -> None:
+        self._stop_ns = stop_ns
         self._seen: Counter[tuple[str, str, str]] = Counter()
 
     def decide(self, view: View, now: int) -> list[AnyAction]:
         actions: list[AnyAction] = []
         busy = view.busy_mask
         for job in sorted(view.ready, key=urgency):
+            if now > self._stop_ns or (job.deadline_ns is not None and now > job.deadline_ns):
+                actions.append(Drop(job.task.name, job.index, "rehearsal over" if now > self._stop_ns else "too late"))
+                continue
             free = [m for m in view.moves(job) if m.processor.available and not m.processor.mask & busy]
             if free:
                 move = min(free, key=partial(self._turn, job.task.name))
@@ -76,21 +82,22 @@ def rehearse(
 
     Raises UserError when a task fails in it: it would fail in service.
     """
+    policy = TakeTurns(round(seconds * 1e9))
     with Engine(
-        workload, plan, policy=TakeTurns(), seconds=seconds, bundles=dict(bundles), sources=sources, keep_jobs=True, keep_log=True
+        workload, plan, policy=policy, seconds=seconds, bundles=dict(bundles), sources=sources, keep_jobs=True, keep_log=True
     ) as engine:
         engine.wait()
     failed = next((j for j in engine.jobs if j.outcome == "failed"), None)
     if failed is not None:
         raise UserError(f"task {failed.task.name!r} fails: {failed.cause}")
     return Rehearsal(
-        steps={key: Latency.of(values) for key, values in _durations(engine.log, engine.jobs).items()},
+        steps={key: Latency.of(values) for key, values in _durations(engine.log).items()},
         around={task: Latency.of(values) for task, values in arounds_of(engine.log).items()},
         overheads={name: Latency.of(v) for name, v in overheads_of(engine.log).items() if len(v) >= ENOUGH},
     )
 
 
-def _durations(log: list[LogLine], jobs: list[Job]) -> dict[tuple[str, str, str], list[int]]:
+def _durations(log: list[LogLine]) -> dict[tuple[str, str, str], list[int]]:
     """Run times by (task, subgraph, processor); the first of each, on cold memory, is left out where there are others."""
     running: dict[tuple[str, int], str] = {}
     found: dict[tuple[str, str, str], list[int]] = {}

@@ -34,16 +34,27 @@ def test_simulating_with_overheads_gives_them_back() -> None:
     tasks = workload(CHAIN, {"name": "other", "period_ms": 20, "latency_ms": {"b": 1}})
     given = {"timer": 300, "release": 40, "handoff": 70, "next": 20, "around": 10}
     planned = msgspec.structs.replace(plan(tasks), overheads={name: Latency.constant(v) for name, v in given.items()})
-    log = simulate(tasks, planned, TakeTurns(), Median(), stop_ns=100 * MS, keep_log=True).log or []
+    log = simulate(tasks, planned, TakeTurns(1000 * MS), Median(), stop_ns=100 * MS, keep_log=True).log or []
     assert {name: set(values) for name, values in overheads_of(log).items()} == {name: {v} for name, v in given.items()}
 
 
 def test_every_allowed_processor_gets_its_turn_then_the_planned_one_all() -> None:
     tasks = workload(CHAIN)
-    log = simulate(tasks, plan(tasks), TakeTurns(), Median(), stop_ns=300 * MS, keep_log=True).log or []
+    log = simulate(tasks, plan(tasks), TakeTurns(1000 * MS), Median(), stop_ns=300 * MS, keep_log=True).log or []
     starts = [a.processor for line in log for a in line.actions if isinstance(a, Start) and a.subgraph == "s0_1"]
     assert starts[:8].count("a") == starts[:8].count("b") == 4
     assert set(starts[8:]) == {"a"}
+
+
+def test_overload_is_not_rehearsed_to_the_end() -> None:
+    tasks = workload(
+        {"name": "heavy", "period_ms": 1, "deadline_ms": 1000, "latency_ms": {"a": 20}},
+        {"name": "late", "period_ms": 5, "latency_ms": {"a": 20}},
+    )
+    done = simulate(tasks, plan(tasks), TakeTurns(100 * MS), Median(), stop_ns=100 * MS)
+    assert done.end_ns <= 120 * MS
+    assert len(done.jobs) == 120
+    assert {j.cause for j in done.jobs if j.outcome == "dropped"} == {"rehearsal over", "too late"}
 
 
 def test_plan_takes_what_holds_in_service_and_pools_equivalent_processors() -> None:
