@@ -1,7 +1,7 @@
 """List scheduling: walk the jobs in a given order, start each on the free processor that finishes it first.
 
-What FIFO, EDF and their like share; a policy supplies the order. Drops what can no longer finish: in overload that alone
-separates a useful EDF from a collapsing one.
+What FIFO, EDF and their like share; a policy supplies the order. Two rules keep it from collapsing: what can no longer finish is
+dropped, and a job is not started where it would be late. It waits for a faster processor, which then is kept for it.
 """
 
 from __future__ import annotations
@@ -9,33 +9,62 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edgeengine.events import AnyAction, Drop, Start
-from edgeengine.scheduling.job import Job
+from edgeengine.scheduling.job import Job, Move
 from edgeengine.scheduling.view import View
 
 CANNOT_FINISH = "cannot finish in time"
 
 
 def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool) -> list[AnyAction]:
-    """Work-conserving. A job is dropped when now + its least expected remaining time lies past its deadline."""
+    """Decide for each job in turn. A job is dropped when now + its least expected remaining time lies past its deadline.
+
+    Work-conserving but for jobs that would be late on every free processor. Without `early_drop` these start all the same,
+    unless another processor, busy now, is expected to make it.
+    """
     actions: list[AnyAction] = []
     busy = view.busy_mask
+    started: list[Move] = []
     for job in jobs:
-        task = job.task
-        if early_drop and job.deadline_ns is not None and now + task.best_ns[job.position] > job.deadline_ns:
+        task, deadline = job.task, job.deadline_ns
+        if early_drop and deadline is not None and now + task.best_ns[job.position] > deadline:
             actions.append(Drop(task.name, job.index, CANNOT_FINISH))
             continue
         if busy == view.all_mask:
             if not early_drop:
                 break
             continue
-        best, best_ns = None, 0
+        best, left_ns = None, 0
         for move in task.moves[job.position]:
             p = move.processor
             if p.available and not (p.mask & busy) and p.held_until_ns <= now:
                 left = move.p50_ns + task.best_ns[move.stop]
-                if best is None or left < best_ns:
-                    best, best_ns = move, left
-        if best is not None:
-            busy |= best.processor.mask
-            actions.append(Start(task.name, job.index, best.subgraph, best.processor.name))
+                if best is None or left < left_ns:
+                    best, left_ns = move, left
+        if best is None:
+            continue
+        if deadline is not None and now + left_ns > deadline:
+            awaited = _in_time_elsewhere(view, started, job, deadline, now)
+            if awaited is not None:
+                busy |= awaited.processor.mask
+                continue
+            if early_drop:
+                continue
+        busy |= best.processor.mask
+        started.append(best)
+        actions.append(Start(task.name, job.index, best.subgraph, best.processor.name))
     return actions
+
+
+def _in_time_elsewhere(view: View, started: list[Move], job: Job, deadline: int, now: int) -> Move | None:
+    """The job's move that is expected to finish first and in time once its busy processor is free; None if there is none."""
+    best, best_ns = None, deadline
+    for move in job.task.moves[job.position]:
+        p = move.processor
+        if not p.available:
+            continue
+        waits = [r.remaining_ns(now) for r in view.processors if r.job is not None and r.mask & p.mask]
+        waits += [s.p50_ns for s in started if s.processor.mask & p.mask]
+        finish = max(now + max(waits, default=0), p.held_until_ns) + move.p50_ns + job.task.best_ns[move.stop]
+        if finish <= best_ns:
+            best, best_ns = move, finish
+    return best
