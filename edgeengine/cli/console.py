@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -13,6 +14,9 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from edgeengine.scheduling import Job
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress and notes on stderr.")]
 State = Annotated[str | None, typer.Option("--state", help="Folder for profiles and cached bundles.")]
@@ -79,9 +83,12 @@ HEADINGS = {
 }
 
 
-def print_rows(title: str, rows: Sequence[dict[str, object]]) -> None:
-    """The per-task table of a run."""
+def print_rows(title: str, rows: Sequence[dict[str, object]], jobs: Sequence[Job] = ()) -> None:
+    """The per-task table of a run; below it, why jobs were missed."""
     keys = list(rows[0]) if rows else []
     columns = [HEADINGS.get(k, k.replace("_", " ")) for k in keys]
     cells = [[f"{r[k]:.1%}" if k == "miss_rate" else r[k] for k in keys] for r in rows]
     print_table(title, columns, cells, numeric=columns[2:])
+    causes = Counter((j.task.name, j.outcome, j.cause) for j in jobs if j.outcome != "met")
+    for (task, outcome, cause), count in causes.most_common(8):
+        out.print(f"{task}: {count} {outcome}: {cause}", markup=False)

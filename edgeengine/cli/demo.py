@@ -77,8 +77,8 @@ def command(
         )
     else:
         print_plan(prepared.plan)
-        print_rows(f"live, {seconds:g} s, policy {policy}", live_document["tasks"])  # type: ignore[arg-type]
-        print_rows("simulated from the profile", simulated_document["tasks"])  # type: ignore[arg-type]
+        print_rows(f"live, {seconds:g} s, policy {policy}", live_document["tasks"], live.jobs)  # type: ignore[arg-type]
+        print_rows("simulated from the profile", simulated_document["tasks"], done.jobs)  # type: ignore[arg-type]
         _print_recognised(recognised)
         note(
             f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/live/plan.json --policy fifo"

@@ -5,21 +5,39 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import Annotated
 
 import typer
 
+import edgeengine
 from edgeengine.cli import build, demo, devices, inspect, plan, profile, run, simulate, split
 from edgeengine.errors import EdgeEngineError, InternalError, UserError
 
 app = typer.Typer(
     name="edgeengine",
-    help="Run several ONNX models under deadlines on the processors of one small device: live, or simulated.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"edgeengine {edgeengine.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Run several ONNX models under deadlines on the processors of one small device: live, or simulated."""
+
+
 for module in (demo, devices, inspect, split, build, profile, plan, run, simulate):
     app.command(name=module.__name__.rsplit(".", 1)[1], epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(module.command)
 

@@ -11,7 +11,7 @@ from edgeengine.cli.console import Json, State, note, print_json, print_table, p
 
 EXAMPLES = (
     "edgeengine plan workload.toml -o plan.json",
-    "edgeengine plan workload.toml --device raspberrypi/pi4 -o plan.json",
+    "edgeengine plan stated.toml --device raspberrypi/pi4   (tasks with latency_ms)",
 )
 
 
@@ -57,15 +57,14 @@ def print_plan(plan) -> None:  # type: ignore[no-untyped-def]
     for t in plan.tasks:
         chain = " -> ".join(dict.fromkeys(s.subgraph for s in t.steps))
         where = ", ".join(dict.fromkeys(s.processor for s in t.steps))
-        p50, p99 = (_chain_ms(t, which) for which in ("p50_ns", "p99_ns"))
-        whole = None if t.whole_ns is None else t.whole_ns / 1e6
+        alone = None if t.measured_ns is None else t.measured_ns / 1e6
         memory = None if t.resident_bytes is None else t.resident_bytes / 1e6
-        rows.append([t.task, chain, where, p50, p99, whole, t.whole_processor or "-", memory, t.verdict])
+        rows.append([t.task, chain, where, alone, _chain_ms(t, "p50_ns"), _chain_ms(t, "p99_ns"), memory, t.verdict])
     print_table(
-        f"plan for {plan.device}",
-        ["task", "chain", "on", "p50 ms", "p99 ms", "whole ms", "(on)", "MB", "verdict"],
+        f"plan for {plan.device} (ms: back to back alone; in service, at its period beside the others)",
+        ["task", "chain", "on", "alone", "in service p50", "p99", "MB", "verdict"],
         rows,
-        numeric=["p50 ms", "p99 ms", "whole ms", "MB"],
+        numeric=["alone", "in service p50", "p99", "MB"],
     )
     for t in plan.tasks:
         if t.reason != NO_ADMISSION:

@@ -58,6 +58,8 @@ def command(
     processors, given = choose_processors(processor), parse_inputs(input)
     with progress_bar() as bar:
         if Path(model).is_dir():
+            if shape:
+                raise UserError("profile: --shape is for an .onnx; a bundle has the shapes it was built with")
             bundle = open_bundle(model)
         else:
             from edgeengine.graph import build_bundle

@@ -72,7 +72,8 @@ def command(
     if json:
         print_json(document)
     else:
-        print_rows(f"live {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"])  # type: ignore[arg-type]
+        how = "live, interrupted" if live.interrupted else "live"
+        print_rows(f"{how}, {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], live.jobs)  # type: ignore[arg-type]
     if live.interrupted:
         sys.exit(130)
 

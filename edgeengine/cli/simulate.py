@@ -79,4 +79,4 @@ def command(
     if json:
         print_json(document)
     else:
-        print_rows(f"simulated {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"])  # type: ignore[arg-type]
+        print_rows(f"simulated {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], done.jobs)  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ def open_bundles(workload: Workload, plan: Plan, given: dict[str, Bundle]) -> di
 
     Raises UserError for a model that is not a bundle, or another one than the plan was made for.
     """
+    if plan.workload and workload.sha256 and plan.workload != workload.sha256:
+        raise UserError(f"the plan was made for another version of {workload.path}; run 'edgeengine plan {workload.path}' again")
     planned = {t.task: t for t in plan.tasks}
     bundles: dict[str, Bundle | None] = {}
     for task in workload.tasks:

@@ -34,6 +34,8 @@ def tolerance(task: Task, whole: dict[str, Latency], processors: Sequence[Proces
     usable = tuple(p for p in processors if p.name in whole)
     if task.relative_deadline_ns is None or not usable:
         return None
+    # A processor on which it would be late is no place to start.
+    usable = tuple(p for p in usable if whole[p.name].p50_ns <= task.relative_deadline_ns) or usable
     fastest = min(whole[p.name].p99_ns for p in usable)
     return Tolerance(task.name, rank(task), usable, max(task.relative_deadline_ns - fastest, 0))
 

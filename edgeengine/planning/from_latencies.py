@@ -29,7 +29,10 @@ def plan_from_latencies(workload: Workload, processors: tuple[Processor, ...] | 
     known = {p.name for p in processors}
     for task in workload.tasks:
         if not task.latency_ms:
-            raise UserError(f"task {task.name!r} has a model but no latency_ms: give one, or measure it with 'edgeengine plan'")
+            raise UserError(
+                f"task {task.name!r} has a model but no latency_ms: a described device is simulated from stated latencies only; "
+                "give latency_ms, or leave out --device to measure here"
+            )
         for name in task.latency_ms:
             if name not in known:
                 raise UserError(f"task {task.name!r}, latency_ms: no processor {name!r}; known: {', '.join(sorted(known))}")

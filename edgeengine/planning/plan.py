@@ -54,6 +54,7 @@ def _plan_task(given: TaskInput, usable: Sequence[Processor], tolerances: Sequen
     ]
     mapping, allowed, warning = _map(given, candidates, tolerances)
     steps = tuple(_steps(mapping.chain, classes, given.latency, {(c.subgraph.name, c.processor.name) for c in allowed}))
+    too_slow = _too_slow(given.task, mapping.measured_ns)
     resident = [given.resident_bytes.get((c.subgraph.name, c.processor.name)) for c in mapping.chain]
     return TaskPlan(
         task=given.task.name,
@@ -64,7 +65,8 @@ def _plan_task(given: TaskInput, usable: Sequence[Processor], tolerances: Sequen
         whole_ns=mapping.whole_ns,
         whole_processor=mapping.whole_processor,
         resident_bytes=None if None in resident else sum(r for r in resident if r is not None),
-        reason=warning or NO_ADMISSION,
+        verdict="refused" if too_slow else "best effort",
+        reason=too_slow or warning or NO_ADMISSION,
     )
 
 
@@ -79,6 +81,14 @@ def _map(
         except PlanInfeasible as e:
             problem = e
     raise PlanInfeasible(f"task {given.task.name!r}: {problem}") from problem
+
+
+def _too_slow(task: Task, measured_ns: int) -> str:
+    """The least that admission must say: a task that misses its deadline alone on the device. "" if it does not."""
+    deadline_ns = task.relative_deadline_ns
+    if deadline_ns is None or measured_ns <= deadline_ns:
+        return ""
+    return f"takes {measured_ns / 1e6:.3g} ms alone, its deadline is {deadline_ns / 1e6:.3g} ms: no job can be met"
 
 
 def equivalent(processors: Sequence[Processor]) -> list[list[Processor]]:
