@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from edgeengine.errors import UserError
+from edgeengine.spec import Versioned
 from edgeengine.spec.bundle import SCHEMA, Manifest, SubgraphSpec
 
 MANIFEST = "manifest.json"
@@ -42,13 +43,14 @@ def open_bundle(path: str | Path) -> Bundle:
         raise UserError(f"{root}: no such bundle; make one with 'edgeengine build MODEL.onnx -o {root}'")
     try:
         raw = (root / MANIFEST).read_bytes()
+        schema = msgspec.json.decode(raw, type=Versioned).schema
+        if schema != SCHEMA:
+            raise UserError(f"{root}: bundle schema {schema}, this edgeengine reads {SCHEMA}; rebuild the bundle")
         manifest = msgspec.json.decode(raw, type=Manifest)
     except FileNotFoundError as e:
         raise UserError(f"{root}: no {MANIFEST} in it, so it is not a bundle; rebuild it with 'edgeengine build'") from e
     except msgspec.DecodeError as e:
         raise UserError(f"{root / MANIFEST}: not a valid manifest ({e}); rebuild the bundle") from e
-    if manifest.schema != SCHEMA:
-        raise UserError(f"{root}: bundle schema {manifest.schema}, this edgeengine reads {SCHEMA}; rebuild the bundle")
     for name, expected in manifest.files.items():
         _check_file(root, name, expected)
     listed = {s.file for s in manifest.subgraphs}

@@ -44,6 +44,7 @@ class Cancelled(Event, tag="cancelled", gc=False, omit_defaults=True):
 class Started(Event, tag="started", gc=False):
     task: str
     index: int
+    subgraph: str
     processor: str
 
 
@@ -52,6 +53,7 @@ class Finished(Event, tag="finished", gc=False):
 
     task: str
     index: int
+    subgraph: str
     processor: str
     outcome: str
     duration_ns: int
@@ -60,6 +62,7 @@ class Finished(Event, tag="finished", gc=False):
 class Failed(Event, tag="failed", gc=False):
     task: str
     index: int
+    subgraph: str
     processor: str
     cause: str
 
@@ -104,10 +107,13 @@ class Start(Action, tag="start", gc=False):
 
 
 class Cancel(Action, tag="cancel", gc=False):
-    """Cut the job's running subgraph short; it ends as a Finished("cancelled")."""
+    """The job's running subgraph is of no use any more: cut it short where that can be done, else let it end. Then the job is
+    dropped.
+    """
 
     task: str
     index: int
+    cause: str = "cancelled"
 
 
 class Drop(Action, tag="drop", gc=False):

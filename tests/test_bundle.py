@@ -60,6 +60,7 @@ HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
     "broken manifest": (lambda root: (root / "manifest.json").write_text("{"), "not a valid manifest"),
     "other manifest": (lambda root: (root / "manifest.json").write_text("{}"), "not a valid manifest"),
     "newer schema": (lambda root: edited(root, lambda m: m.update(schema=99)), "schema 99"),
+    "newer schema with other fields": (lambda root: (root / "manifest.json").write_text('{"schema": 99}'), "schema 99"),
     "changed subgraph": (lambda root: _first_file(root).write_bytes(b"x"), "changed since"),
     "changed weights": (lambda root: (root / "weights/base.bin").write_bytes(b"x"), "changed since"),
     "missing subgraph": (lambda root: _first_file(root).unlink(), "missing from the bundle"),
@@ -68,6 +69,11 @@ HARM: dict[str, tuple[Callable[[Path], Any], str]] = {
     "absolute path": (_outside("{root}/secret"), "leaves the bundle"),
     "subgraph without hash": (lambda root: edited(root, lambda m: m["files"].pop(m["subgraphs"][0]["file"])), "no hash"),
 }
+
+
+def test_unknown_subgraph_is_named(bundles: dict[str, Bundle]) -> None:
+    with pytest.raises(UserError, match=r"no subgraph 's9_10'; known: .*s0_1"):
+        bundles["scale"].manifest.subgraph("s9_10")
 
 
 @pytest.mark.parametrize("harm", HARM)

@@ -28,6 +28,10 @@ def command(
     json: Json = False,
 ) -> None:
     """Five real models under deadlines on this machine: cut, profiled, planned, run live, and simulated from the profile."""
+    import hashlib
+
+    import msgspec
+
     from edgeengine.cli.plan import print_plan
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.cli.run import run_live
@@ -51,15 +55,19 @@ def command(
     document, digest = export_json(prepared.rows, prepared.machine)
     write_file(folder / "profile.json", document)
     note(f"profile written to {folder / 'profile.json'}, sha256 {digest}")
+    planned = msgspec.json.format(msgspec.json.encode(prepared.plan), indent=1)
+    write_file(folder / "plan.json", planned)
+    plan_digest = hashlib.sha256(planned).hexdigest()
+    note(f"plan written to {folder / 'plan.json'}, sha256 {plan_digest}")
     live = run_live(tasks, prepared.plan, bundles, show.sources, policy, seconds, watch=show.task)
     about = {"policy": policy, "seconds": seconds, "device": prepared.plan.device}
-    live_document = run_document(tasks, live.jobs, mode="live", interrupted=live.interrupted, **about)
+    live_document = run_document(tasks, live.jobs, live.released, mode="live", interrupted=live.interrupted, **about)
     write_run_folder(
         folder / "live", document=live_document, plan=prepared.plan, log=live.log, jobs=live.jobs,
         rows=prepared.rows, machine=prepared.machine,
     )  # fmt: skip
     done = simulate(tasks, prepared.plan, make_policy(policy), Sampled(0), stop_ns=round(seconds * 1e9), keep_log=True)
-    simulated_document = run_document(tasks, done.jobs, mode="simulated", **about)
+    simulated_document = run_document(tasks, done.jobs, done.released, mode="simulated", **about)
     write_run_folder(
         folder / "simulated", document=simulated_document, plan=prepared.plan, log=done.log or [], jobs=done.jobs,
         rows=prepared.rows, machine=prepared.machine,
@@ -72,6 +80,7 @@ def command(
                 "simulated": simulated_document,
                 "recognised": recognised,
                 "profile_sha256": digest,
+                "plan_sha256": plan_digest,
                 "workload": str(show.workload),
             }
         )
@@ -80,9 +89,7 @@ def command(
         print_rows(f"live, {seconds:g} s, policy {policy}", live_document["tasks"], live.jobs)  # type: ignore[arg-type]
         print_rows("simulated from the profile", simulated_document["tasks"], done.jobs)  # type: ignore[arg-type]
         _print_recognised(recognised)
-        note(
-            f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/live/plan.json --policy fifo"
-        )
+        note(f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/plan.json --policy fifo")
     if live.interrupted:
         sys.exit(130)
 

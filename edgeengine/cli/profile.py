@@ -36,7 +36,7 @@ def command(
     import numpy as np
 
     from edgeengine.bundle import open_bundle
-    from edgeengine.cli.resolve import choose_processors
+    from edgeengine.cli.resolve import cached_build, choose_processors
     from edgeengine.devices import device_id
     from edgeengine.devices.providers import load_providers
     from edgeengine.engine.dataflow import run_inputs
@@ -62,11 +62,7 @@ def command(
                 raise UserError("profile: --shape is for an .onnx; a bundle has the shapes it was built with")
             bundle = open_bundle(model)
         else:
-            from edgeengine.graph import build_bundle
-
-            (folder / "bundles").mkdir(parents=True, exist_ok=True)
-            target = folder / "bundles" / f"{Path(model).stem}-profile.edge"
-            bundle = build_bundle(model, target, shapes=parse_shapes(shape), inputs=given, progress=bar)
+            bundle = cached_build(Path(model), folder, parse_shapes(shape), given, bar)
         specs = run_inputs(bundle)
         for spec in specs:
             if not spec.is_static:

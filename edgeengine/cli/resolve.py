@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from edgeengine.bundle import Bundle, open_bundle, sha256
+import edgeengine
+from edgeengine.bundle import Bundle, open_bundle
+from edgeengine.cli.console import note
 from edgeengine.devices import device_id, discover
-from edgeengine.engine.prepare import Prepared, prepare
+from edgeengine.engine.loading import no_source
+from edgeengine.engine.prepare import Prepared, machine_rows, prepare
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.io import Source, make_source
-from edgeengine.planning import load_plan
-from edgeengine.profiling import ProfileStore
-from edgeengine.spec import Plan, Processor, ProfileRow, parse_shape
+from edgeengine.profiling import ProfileStore, versions
+from edgeengine.spec import MachineRow, Plan, Processor, ProfileRow, parse_shape
+from edgeengine.spec.plan import SCHEMA
 from edgeengine.workload import Task, Workload
 
 Progress = Callable[[str, float], None]
@@ -37,27 +41,41 @@ def open_or_build(workload: Workload, state: Path, sources: dict[str, Source], p
 
 
 def _build(task: Task, state: Path, sources: dict[str, Source]) -> Bundle:
-    model = Path(task.model or "")
-    key = hashlib.sha256(f"{sha256(model)} {sorted(task.shapes.items())}".encode()).hexdigest()[:16]
-    folder = state / "bundles" / f"{model.stem}-{key}.edge"
-    if folder.is_dir():
-        return open_bundle(folder)
-    from edgeengine.graph import build_bundle
-
-    folder.parent.mkdir(parents=True, exist_ok=True)
     shapes = {name: parse_shape(text, f"task {task.name!r}, shapes.{name}") for name, text in task.shapes.items()}
-    return build_bundle(model, folder, shapes=shapes, inputs=_example_inputs(task, shapes, sources))
+    return cached_build(Path(task.model or ""), state, shapes, _example_inputs(task, shapes, sources))
+
+
+def cached_build(
+    model: Path,
+    state: Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    inputs: Mapping[str, np.ndarray],
+    progress: Progress | None = None,
+) -> Bundle:
+    """The bundle in STATE/bundles of this model (external weights included), these shapes and values to verify with."""
+    from edgeengine.graph import build_bundle, load_model
+
+    key = hashlib.sha256(f"{edgeengine.__version__} {load_model(model).sha256} {sorted(shapes.items())}".encode())
+    for name, array in sorted(inputs.items()):
+        key.update(f" {name} {array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+    folder = state / "bundles" / f"{model.stem}-{key.hexdigest()[:16]}.edge"
+    if folder.is_dir():
+        try:
+            return open_bundle(folder)
+        except UserError:  # damaged, or of another schema: nobody's work but ours
+            shutil.rmtree(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return build_bundle(model, folder, shapes=shapes, inputs=inputs, progress=progress)
 
 
 def _example_inputs(task: Task, shapes: Mapping[str, tuple[int, ...]], sources: dict[str, Source]) -> dict[str, np.ndarray]:
     """Values to verify with where random ones might be out of range: the integer inputs, as the task will get them."""
     from edgeengine.graph import declared_inputs, load_model
 
-    text = task.inputs or "random:0"
-    name = text.removeprefix("source:")
-    if text != name:
-        given = sources[name].read(0, 0) if name in sources else {}
-        return {n: a for n, a in given.items() if a.dtype.kind in "iu"}
+    name = _source(task)
+    if name is not None and name in sources:
+        return {n: a for n, a in sources[name].read(0, 0).items() if a.dtype.kind in "iu"}
+    text = task.inputs if task.inputs is not None and name is None else "random:0"
     if not text.endswith(".npz") and task.range is None:
         return {}
     specs = declared_inputs(load_model(task.model or ""), shapes)
@@ -74,25 +92,53 @@ def measured_plan(
     only: Sequence[str] | None = None,
     fresh: bool = False,
 ) -> Prepared:
-    """The plan for this machine: cached if workload, bundles and device are the same, else measured now (and cached).
+    """The plan for this machine: cached if workload, bundles, device and versions are the same, else measured now (and cached).
 
-    `fresh` measures in any case.
+    `fresh` measures in any case. A source that is not in `sources` is stood in for by random inputs, with a note.
     """
-    key = hashlib.sha256(
-        " ".join([workload.sha256, device_id(), str(only), *(b.hash if b else "-" for b in bundles.values())]).encode()
-    )
+    measured, absent = _with_stand_ins(workload, sources)
+    for name in absent:
+        note(f"source {name!r} is not here: measured with random inputs")
+    about = [SCHEMA, edgeengine.__version__, versions(), workload.sha256, device_id(), only, absent]
+    key = hashlib.sha256(" ".join([*map(str, about), *(b.hash if b else "-" for b in bundles.values())]).encode())
     cached = state / "plans" / f"{key.hexdigest()[:24]}.json"
-    store = ProfileStore(state / "profile.sqlite")
     if cached.is_file() and not fresh:
-        plan = load_plan(cached)
-        return Prepared(plan, rows_used(plan, store), store.machine_rows(plan.device))
+        try:
+            return msgspec.json.decode(cached.read_bytes(), type=Prepared)
+        except (OSError, msgspec.DecodeError):
+            pass  # damaged: measure again and replace it
+    store = ProfileStore(state / "profile.sqlite")
     processors = choose_processors(only)
-    prepared = prepare(workload, bundles, store, sources=sources, processors=processors, progress=progress, fresh=fresh)
+    prepared = prepare(measured, bundles, store, sources=sources, processors=processors, progress=progress, fresh=fresh)
     if any(bundles.values()):
         from edgeengine.reporting import write_file
 
-        write_file(cached, msgspec.json.format(msgspec.json.encode(prepared.plan), indent=1))
+        write_file(cached, msgspec.json.format(msgspec.json.encode(prepared), indent=1))
     return prepared
+
+
+def _source(task: Task) -> str | None:
+    """The name in `inputs = "source:NAME"`."""
+    text = task.inputs or ""
+    return text.removeprefix("source:") if text.startswith("source:") else None
+
+
+def _with_stand_ins(workload: Workload, sources: Mapping[str, Source]) -> tuple[Workload, list[str]]:
+    """The workload with random inputs where its sources are not given, and the names of those."""
+    named = [_source(t) for t in workload.tasks]
+    absent = list(dict.fromkeys(n for n in named if n is not None and n not in sources))
+    tasks = tuple(
+        msgspec.structs.replace(t, inputs="random:0") if n in absent else t for t, n in zip(workload.tasks, named, strict=True)
+    )
+    return msgspec.structs.replace(workload, tasks=tasks), absent
+
+
+def require_sources(workload: Workload, sources: Mapping[str, Source]) -> None:
+    """Raises UserError when a task reads a source that is not given: said before minutes of measuring, not after."""
+    for task in workload.tasks:
+        name = _source(task)
+        if name is not None and name not in sources:
+            raise no_source(task, name, sources)
 
 
 def choose_processors(only: Sequence[str] | None) -> list[Processor]:
@@ -113,6 +159,12 @@ def rows_used(plan: Plan, store: ProfileStore) -> list[ProfileRow]:
     """The stored rows behind a plan's steps."""
     used = {(t.bundle, s.subgraph, s.processor) for t in plan.tasks for s in t.steps}
     return [r for r in store.rows(plan.device) if (r.bundle, r.subgraph, r.processor) in used]
+
+
+def machine_used(plan: Plan, store: ProfileStore) -> list[MachineRow]:
+    """The costs of the machine that are in a plan; when they were measured, where the store still has them."""
+    when = {(r.name, r.latency): r.measured_at for r in store.machine_rows(plan.device)}
+    return [msgspec.structs.replace(r, measured_at=when.get((r.name, r.latency), "")) for r in machine_rows(plan, "")]
 
 
 def check_plan(plan: Plan, workload: Workload) -> Plan:

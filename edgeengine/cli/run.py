@@ -38,7 +38,14 @@ def command(
     json: Json = False,
 ) -> None:
     """Run the tasks under deadlines on this machine, measuring and planning first if there is no plan yet."""
-    from edgeengine.cli.resolve import check_plan, measured_plan, open_or_build
+    from edgeengine.cli.resolve import (
+        check_plan,
+        machine_used,
+        measured_plan,
+        open_or_build,
+        require_sources,
+        rows_used,
+    )  # fmt: skip
     from edgeengine.errors import UserError
     from edgeengine.planning import load_plan
     from edgeengine.profiling import ProfileStore
@@ -51,18 +58,20 @@ def command(
     tasks = load_workload(workload)
     if not any(t.model for t in tasks.tasks):
         raise UserError(f"{workload}: its tasks state latency_ms and have no model: use 'edgeengine simulate'")
+    require_sources(tasks, {})
     folder = state_folder(state)
     with progress_bar() as bar:
         bundles = open_or_build(tasks, folder, {}, bar)
         if plan is not None:
             chosen = check_plan(load_plan(plan), tasks)
-            rows, machine = [], ProfileStore(folder / "profile.sqlite").machine_rows(chosen.device)
+            store = ProfileStore(folder / "profile.sqlite")
+            rows, machine = rows_used(chosen, store), machine_used(chosen, store)
         else:
             prepared = measured_plan(tasks, bundles, folder, {}, bar)
             chosen, rows, machine = prepared.plan, prepared.rows, prepared.machine
     live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed)
     document = run_document(
-        tasks, live.jobs, mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
+        tasks, live.jobs, live.released, mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
         interrupted=live.interrupted,
     )  # fmt: skip
     if jobs is not None:
@@ -85,6 +94,7 @@ class Live:
     jobs: list[Job] = field(default_factory=list)
     log: list[LogLine] = field(default_factory=list)
     results: list[JobResult] = field(default_factory=list)
+    released: dict[str, int] = field(default_factory=dict)
     interrupted: bool = False
 
 
@@ -101,7 +111,7 @@ def run_live(
     """Run until the last job ended or Ctrl-C; the workers are joined either way. `watch`: a task whose results are kept."""
     from edgeengine.engine import Engine
 
-    live = Live()
+    live, engine, stream = Live(), None, None
     try:
         engine = Engine(
             tasks, plan, policy=policy, seconds=seconds, seed=seed, sources=sources, keep_jobs=True, keep_log=True,
@@ -114,6 +124,8 @@ def run_live(
             engine.wait()
     except KeyboardInterrupt:
         live.interrupted = True
-    while not live.interrupted and stream is not None and not stream.empty():
-        live.results.append(stream.get())
+    if engine is not None:
+        live.released = engine.released
+    if stream is not None:
+        live.results += stream
     return live

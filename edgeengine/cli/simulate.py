@@ -41,9 +41,10 @@ def command(
     json: Json = False,
 ) -> None:
     """Would these tasks meet their deadlines? Simulated from the profile of this machine, or from stated latencies."""
-    from edgeengine.cli.resolve import check_plan, measured_plan, open_or_build
+    from edgeengine.cli.resolve import check_plan, machine_used, measured_plan, open_or_build, rows_used
     from edgeengine.errors import UserError
     from edgeengine.planning import load_plan
+    from edgeengine.profiling import ProfileStore
     from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import make_execution_times, simulate
@@ -56,6 +57,9 @@ def command(
     rows, machine = [], []
     if plan is not None:
         chosen = check_plan(load_plan(plan), tasks)
+        if output is not None:
+            store = ProfileStore(state_folder(state) / "profile.sqlite")
+            rows, machine = rows_used(chosen, store), machine_used(chosen, store)
     elif device is not None or not any(t.model for t in tasks.tasks):
         chosen = described_plan(tasks, device)
     else:
@@ -68,8 +72,9 @@ def command(
         tasks, chosen, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed, keep_log=output is not None
     )
     document = run_document(
-        tasks, done.jobs, mode="simulated", policy=policy, seconds=seconds, seed=seed, times=times, device=chosen.device
-    )
+        tasks, done.jobs, done.released, mode="simulated", policy=policy, seconds=seconds, seed=seed, times=times,
+        device=chosen.device,
+    )  # fmt: skip
     if jobs is not None:
         write_file(Path(jobs), jobs_csv(done.jobs))
     if output is not None:

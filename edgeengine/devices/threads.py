@@ -48,7 +48,8 @@ def real_time(priority: int) -> bool:
     """
     if not hasattr(os, "sched_setscheduler"):
         return False
-    policy = os.SCHED_RR if priority else os.SCHED_OTHER
+    # Threads that this one starts (a library's, a source's) must not inherit it.
+    policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK if priority else os.SCHED_OTHER
     try:
         os.sched_setscheduler(0, policy, os.sched_param(priority))
     except OSError:  # needs CAP_SYS_NICE or an RLIMIT_RTPRIO; everything works without, with longer tails

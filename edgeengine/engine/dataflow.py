@@ -7,7 +7,6 @@ same, and what a caller submits is copied; so nothing here copies between subgra
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -17,13 +16,14 @@ import numpy as np
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers.base import Tensors
 from edgeengine.engine.result import JobFuture
+from edgeengine.engine.windows import FrameWindow
 from edgeengine.errors import UserError
 from edgeengine.io import Source
 from edgeengine.scheduling import Job
 from edgeengine.spec import TensorSpec
-from edgeengine.workload import Task, Window, Workload
+from edgeengine.workload import Task, Workload
 
-KEPT_FEEDS = 64  # feeds kept for children that may never be released (not drawn)
+LAGGARDS = 64  # a child that may not be drawn is given up this many jobs behind the newest whose turn came
 
 
 class JobData:
@@ -37,7 +37,11 @@ class JobData:
 
 
 class TaskData:
-    """The data side of one task."""
+    """The data side of one task.
+
+    A feed is kept until its job starts or ends, however long it waits: only a child with a `probability` cannot know which of
+    its jobs come, so it gives up those far behind.
+    """
 
     def __init__(self, spec: Task, bundle: Bundle | None, source: Source | None):
         self.spec, self.source = spec, source
@@ -45,7 +49,9 @@ class TaskData:
         self.outputs = tuple(o.name for o in bundle.manifest.outputs) if bundle else ()
         self.children: list[TaskData] = []
         self.feeds: dict[int, Tensors | Exception] = {}  # what parents handed on, or why they could not
-        self.window = _FrameWindow(spec.window) if spec.window else None
+        self._ended_early: set[int] = set()  # our jobs that ended before their parents: nobody will fetch their feeds
+        self._newest = -1  # of our jobs whose turn came
+        self._lock = threading.Lock()  # of all that is kept by index: parent jobs may finish at the same time
         self.glue = _import_glue(spec) if spec.glue else None
         by_name = {i.name: i for i in self.inputs}
         fed = {*spec.carry.values(), *spec.feed}
@@ -57,6 +63,7 @@ class TaskData:
             _must_know(spec, "feed", name, by_name)
         self.state: Tensors = {name: _zeros(by_name[name]) for name in spec.carry.values()}
         self._shapes = {name: s.shape for name, s in by_name.items()}
+        self._windows = {name: FrameWindow(spec.window, by_name[name], spec.name) for name in spec.feed} if spec.window else None
 
     def gather(self, index: int, release_ns: int, given: Tensors | None = None) -> Tensors:
         """The inputs of a job that starts: caller or source, then state, then what its parent fed."""
@@ -66,23 +73,66 @@ class TaskData:
         elif self.source is not None:
             tensors.update(self.source.read(index, release_ns))
         tensors.update(self.state)
-        fed = self.feeds.pop(index, None)
-        if isinstance(fed, Exception):
-            raise fed
-        if fed is not None:
-            tensors.update(fed)
+        tensors.update(self._fetch(index))
         return tensors
+
+    def remember(self, outputs: Tensors) -> None:
+        """Keep what the next job takes over from the one that made `outputs`."""
+        for output, name in self.spec.carry.items():
+            self.state[name] = outputs[output]
 
     def accept(self, index: int, outputs: Tensors) -> None:
         """Take what parent job `index` made, for our job of the same index."""
         arrays = {name: outputs[source.split(".", 1)[1]] for name, source in self.spec.feed.items()}
         if self.glue is not None:
             arrays = self.glue(arrays)
-        if self.window is not None:
-            arrays = {name: self.window.push(index, a) for name, a in arrays.items()}
-        self.feeds[index] = {name: _fit(a, self._shapes[name]) for name, a in arrays.items()}
-        while len(self.feeds) > KEPT_FEEDS:
-            del self.feeds[next(iter(self.feeds))]
+        if self._windows is None:
+            self.keep(index, {name: _fit(a, self._shapes[name]) for name, a in arrays.items()})
+            return
+        with self._lock:
+            for name, array in arrays.items():
+                self._windows[name].push(index, array)
+        self.keep(index, arrays)
+
+    def keep(self, index: int, fed: Tensors | Exception) -> None:
+        """Keep a feed for our job `index`, or why there is none, unless that job can no longer come."""
+        with self._lock:
+            if index in self._ended_early:
+                self._ended_early.discard(index)
+            else:
+                self.feeds[index] = fed
+            if self.spec.probability < 1:
+                for i in [i for i in self.feeds if i < self._newest - LAGGARDS and i != index]:
+                    del self.feeds[i]
+            for window in (self._windows or {}).values():
+                window.trim(min(self.feeds, default=index))
+
+    def end(self, job: Job) -> None:
+        """Our job ended: nobody will fetch its feed."""
+        with self._lock:
+            if self.feeds.pop(job.index, None) is not None:
+                if job.outcome == "dropped":  # a rejected job says nothing of older ones: they may wait
+                    self._newest = max(self._newest, job.index)
+            elif self.spec.has_pattern and job.start_ns is None and job.cause != "parent":
+                self._ended_early.add(job.index)
+
+    def end_parent(self, index: int) -> None:
+        """Parent job `index` ended, well or not: it hands nothing on any more."""
+        with self._lock:
+            self._ended_early.discard(index)
+
+    def _fetch(self, index: int) -> Tensors:
+        """What the parent fed to our job `index`; raises what kept it from doing so."""
+        with self._lock:
+            self._newest = max(self._newest, index)
+            fed = self.feeds.pop(index, None)
+            if isinstance(fed, Exception):
+                raise fed
+            if fed is None:
+                return {}
+            if self._windows is not None:  # put together only now, when earlier parent jobs may have finished too
+                fed = {name: _fit(self._windows[name].newest(index), self._shapes[name]) for name in fed}
+        return fed
 
 
 class DataFlow:
@@ -115,13 +165,12 @@ class DataFlow:
     def finish(self, name: str, index: int, tensors: Tensors) -> None:
         """The last subgraph of job `index` of task `name` ended: keep its state, feed its children."""
         task = self.tasks[name]
-        for output, name in task.spec.carry.items():
-            task.state[name] = tensors[output]
+        task.remember(tensors)
         for child in task.children:
             try:
                 child.accept(index, tensors)
             except Exception as e:  # noqa: BLE001  the child's glue or window is at fault: its job fails with this, not the parent's
-                child.feeds[index] = e
+                child.keep(index, e)
 
     def outputs(self, job: Job) -> Tensors:
         """The model's outputs of a finished job."""
@@ -131,11 +180,21 @@ class DataFlow:
 
     def forget(self, job: Job) -> None:
         """Release what an ended job held."""
-        self.tasks[job.task.name].feeds.pop(job.index, None)
+        task = self.tasks[job.task.name]
+        if task.spec.feed:
+            task.end(job)
+        for child in task.children:
+            child.end_parent(job.index)
         job.data = None
 
-    def check(self, task: str, inputs: dict[str, Any]) -> Tensors:
-        """Copies of a caller's inputs. Raises UserError for an unknown, missing, ill-shaped or ill-typed one."""
+    def check(self, task: str, inputs: dict[str, Any] | None) -> Tensors | None:
+        """Copies of a caller's inputs; None when it gives none and the task has a source of its own.
+
+        Raises UserError for an unknown, missing, ill-shaped or ill-typed one.
+        """
+        inputs = inputs or {}
+        if not inputs and self.tasks[task].source is not None:
+            return None
         wanted = self.tasks[task].wanted
         for name in inputs:
             if name not in wanted:
@@ -157,28 +216,6 @@ class DataFlow:
                 )
             tensors[name] = array
         return tensors
-
-
-class _FrameWindow:
-    """The newest frames of a stream whose jobs each bring `hop`, in order of job index however they finish."""
-
-    def __init__(self, window: Window):
-        self._window = window
-        self._frames: deque[tuple[int, np.ndarray]] = deque(maxlen=2 * -(-window.frames // window.hop))
-        self._lock = threading.Lock()
-
-    def push(self, index: int, array: np.ndarray) -> np.ndarray:
-        """Add job `index`'s frames; the newest `frames` up to it, shape [frames, …]. Raises UserError when there are too few."""
-        frames = array.reshape([d for d in array.shape if d != 1] or [1])
-        if len(frames) < self._window.hop:
-            raise UserError(f"window: the parent gave {len(frames)} frames, hop says {self._window.hop}")
-        with self._lock:
-            self._frames.append((index, frames[-self._window.hop :]))
-            ordered = [f for i, f in sorted(self._frames, key=lambda entry: entry[0]) if i <= index]
-        joined = np.concatenate(ordered)[-self._window.frames :]
-        if len(joined) < self._window.frames:
-            raise UserError(f"window: {len(joined)} of {self._window.frames} frames so far; the parent has not run often enough")
-        return joined
 
 
 def run_inputs(bundle: Bundle) -> tuple[TensorSpec, ...]:

@@ -6,9 +6,8 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.engine.dataflow import DataFlow, JobData
 from edgeengine.engine.loading import load_executables, open_bundles, open_sources
 from edgeengine.engine.priming import prime_windows
-from edgeengine.engine.result import JobFuture, JobResult
+from edgeengine.engine.result import JobFuture, JobResult, ResultStream
 from edgeengine.engine.runtime import STOP, Runtime
 from edgeengine.engine.timer import Timer
 from edgeengine.engine.worker import Worker
@@ -83,14 +82,15 @@ class Engine:
             workload, plan, make_policy(policy) if isinstance(policy, str) else policy, seed=seed, keep_log=keep_log
         )
         stop_ns = None if seconds is None else round(seconds * 1e9)
-        self._runtime = Runtime(scheduler, self._clock, stop_ns, self._ended, self._end_waiting)
+        self._runtime = Runtime(scheduler, self._clock, stop_ns, self._ended, self._tell_waiting)
         self._timer = Timer(self._runtime, Releases(workload, stop_ns))
         self._workers: list[Worker] = []
         self._callbacks: ThreadPoolExecutor | None = None
-        self._streams: dict[str, SimpleQueue[JobResult]] = {}
+        self._streams: dict[str, ResultStream] = {}
         self._next_index: dict[str, int] = {}
         self._patterned = {t.name for t in workload.tasks if t.has_pattern or t.after is not None or t.is_training}
-        self._quiet: Any = None
+        self._quiet = ExitStack()
+        self._entered = False
         self._running = self._closed = False
         self._keep_jobs = keep_jobs
         self.jobs: list[Job] = []
@@ -98,38 +98,57 @@ class Engine:
     # ---- life ----
 
     def __enter__(self) -> Engine:
+        if self._entered:
+            raise UserError("this engine was started before; make a new one")
+        self._entered = True
+        try:
+            self._start()
+        except BaseException:  # an interrupt too must leave no thread behind
+            self.close()
+            raise
+        return self
+
+    def _start(self) -> None:
         executables = load_executables(self._plan, self._bundles, self._providers)
         prime_windows(self._workload, self._plan, self._data, executables)
         for index, processor in enumerate(self._plan.processors):
             if processor.name in executables:
                 self._workers.append(Worker(processor, index, self._runtime, self._data, executables[processor.name]))
-        self._quiet = _quiet_interpreter()
-        self._quiet.__enter__()
+        # Its thread is born here, not on a pinned real-time worker, which it would take after.
+        self._callbacks = ThreadPoolExecutor(1, "edgeengine callbacks")
+        self._callbacks.submit(int)
+        self._quiet.enter_context(_quiet_interpreter())
         self._runtime.epoch_ns = self._clock.now_ns() + LEAD_NS
         for worker in self._workers:
             worker.start()
         self._timer.start()
         self._clock.sleep_until(self._runtime.epoch_ns, ORDER_MAIN, 1)  # nothing is submitted before time 0
         self._running = True
-        return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancel what waits, let what runs end, join all threads. Does nothing a second time."""
+        if self._closed:
+            return
         self._running = False
         self._timer.mailbox.put(STOP)
         if self._timer.thread is not None:
             self._clock.join(self._timer.thread)
-        self._runtime.stop_ns = 0
         try:
-            self._end_waiting()
+            self._runtime.close()
         finally:
             for worker in self._workers:
                 worker.mailbox.put(STOP)
                 if worker.thread is not None:
                     self._clock.join(worker.thread)
-            self._quiet.__exit__(None, None, None)
+            self._closed = True
             if self._callbacks is not None:
                 self._callbacks.shutdown()
-            self._closed = True
+            for stream in self._streams.values():
+                stream.close()
+            self._quiet.close()
             for provider in self._providers.values():
                 provider.close()
 
@@ -166,6 +185,8 @@ class Engine:
 
         def release(now: int) -> Released:
             nonlocal index
+            if self._runtime.closing:
+                raise UserError("submit: the engine was closed meanwhile")
             index = self._next_index.get(task, 0)
             self._next_index[task] = index + 1
             self._data.given[task, index] = data
@@ -177,11 +198,16 @@ class Engine:
         self._runtime.step(release)
         return future
 
-    def results(self, task: str) -> SimpleQueue[JobResult]:
-        """A queue that receives every JobResult of `task` from now on; read it on a thread of yours."""
+    def results(self, task: str) -> ResultStream:
+        """The results of `task` from now on, in order of end; read it on a thread of yours. All callers share one stream."""
         if task not in self._data.tasks:
             raise UserError(f"results: no task {task!r}; known: {', '.join(self._data.tasks)}")
-        return self._streams.setdefault(task, SimpleQueue())
+        return self._streams.setdefault(task, ResultStream())
+
+    @property
+    def released(self) -> dict[str, int]:
+        """Jobs released so far, by task."""
+        return self._runtime.scheduler.released
 
     @property
     def log(self) -> list[LogLine]:
@@ -197,12 +223,11 @@ class Engine:
         if failure is not None:
             raise InternalError(f"the engine stopped: {failure}") from failure
 
-    def _end_waiting(self) -> None:
-        """Cancel every job that lives; where the scheduler itself failed, tell those who wait for one."""
+    def _tell_waiting(self) -> None:
+        """The scheduler failed: whoever waits for a job learns it."""
         for job in self._runtime.scheduler.alive():
-            if self._runtime.failure is None:
-                self._cancel(job.task.name, job.index)
-            elif (future := self._data.of(job).future) is not None and not future.done():
+            future = self._data.of(job).future
+            if future is not None and not future.done():
                 future.set_exception(InternalError(f"the engine stopped: {self._runtime.failure}"))
 
     def _cancel(self, task: str, index: int) -> None:
@@ -210,12 +235,10 @@ class Engine:
 
     def _call_back(self, code: Callable[[], Any]) -> None:
         """On the callback thread; on the caller's when the engine is closed and has none any more."""
-        if self._closed:
+        if self._closed or self._callbacks is None:
             code()
-            return
-        if self._callbacks is None:
-            self._callbacks = ThreadPoolExecutor(1, "edgeengine callbacks")
-        self._callbacks.submit(code)
+        else:
+            self._callbacks.submit(code)
 
     def _ended(self, job: Job) -> None:
         """A job ended (called by whoever stepped, outside the lock): hand its result on, let its tensors go."""
@@ -232,15 +255,22 @@ class Engine:
             self.jobs.append(job)
 
 
+_quieted: list[float] = []  # one entry per engine that serves: the switch interval it found
+
+
 @contextmanager
 def _quiet_interpreter() -> Iterator[None]:
-    """While serving: short switch interval, and start-up objects out of the garbage collector's way."""
-    interval = sys.getswitchinterval()
+    """While any engine serves: short switch interval, and start-up objects out of the garbage collector's way."""
+    _quieted.append(sys.getswitchinterval())
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
-        sys.setswitchinterval(interval)
+        found = _quieted.pop()
+        if not _quieted:
+            gc.unfreeze()
+            sys.setswitchinterval(found)
+        else:  # engines may close in any order: the first's interval is the one to come back to
+            _quieted[0] = max(_quieted[0], found)

@@ -70,23 +70,28 @@ def _open_source(task: Task, bundle: Bundle | None, given: dict[str, Source]) ->
     if text.startswith("source:"):
         name = text.removeprefix("source:")
         if name not in given:
-            raise UserError(
-                f"task {task.name!r}: no source {name!r} was given to the engine; given: {', '.join(given) or 'none'}"
-            )
+            raise no_source(task, name, given)
         return given[name]
     return make_source(text, free, task.range)
+
+
+def no_source(task: Task, name: str, given: Mapping[str, Source]) -> UserError:
+    return UserError(
+        f"task {task.name!r}: no source {name!r} was given (given: {', '.join(given) or 'none'}); sources come from the app, "
+        f'Engine(..., sources={{"{name}": ...}}); on the command line inputs = "file.npz" works'
+    )
 
 
 def load_executables(
     plan: Plan, bundles: Mapping[str, Bundle | None], providers: dict[str, Provider]
 ) -> dict[str, dict[tuple[str, str], Executable]]:
-    """processor -> (task, subgraph) -> executable, for every step of the plan.
+    """processor -> (task, subgraph) -> executable, for every step that the plan has for the tasks in `bundles`.
 
     Raises PlanInfeasible when the plan names a processor that is unusable here, DeviceError when loading fails.
     """
     processors, cores = {p.name: p for p in plan.processors}, usable_cores()
     loaded: dict[str, dict[tuple[str, str], Executable]] = {}
-    for task in plan.tasks:
+    for task in (t for t in plan.tasks if t.task in bundles):
         for step in task.steps:
             processor = processors.get(step.processor)
             if processor is None or not processor.usable:

@@ -28,6 +28,9 @@ from edgeengine.profiling import (
     chain_tensors,
     measure_back_to_back,
     measure_chains,
+    shapes_text,
+    timestamp,
+    versions,
 )  # fmt: skip
 from edgeengine.spec import MachineRow, Plan, Processor, ProfileRow
 from edgeengine.spec.plan import SCHEMA
@@ -113,9 +116,10 @@ class _Preparation:
         self._report("rehearsing: measuring at the periods", 0.0)
         rehearsal = rehearse(self.workload, draft, self.bundles, self.sources, self.budget.rehearsal_s)
         in_service = rehearsed_rows(rehearsal, self.workload, draft, rows)
-        self.store.put([*in_service, *machine])
         plan = rehearsed_plan(draft, rehearsal, {m.name: m.latency for m in machine})
-        return Prepared(plan, [*rows, *in_service], machine)
+        used = machine_rows(plan, timestamp())
+        self.store.put([*in_service, *used])
+        return Prepared(plan, [*rows, *in_service], used)
 
     def _report(self, what: str, share: float) -> None:
         if self.progress is not None:
@@ -123,16 +127,18 @@ class _Preparation:
 
     def _back_to_back(self, bundle: Bundle, inputs: Tensors, providers: dict[str, Provider]) -> list[ProfileRow]:
         candidates = candidates_of(bundle, self.usable)
-        wanted = {(c.subgraph.name, c.processor.name) for c in candidates}
+        tensors = _chain_tensors(bundle, inputs, self.usable[0])
+        wanted = {(c.subgraph.name, c.processor.name, shapes_text(c.subgraph, tensors)) for c in candidates}
         stored = [
             r
             for r in self.store.rows(self.device, bundle.hash)
-            if r.condition == BACK_TO_BACK and (r.subgraph, r.processor) in wanted and not self.fresh
+            if r.condition == BACK_TO_BACK and (r.subgraph, r.processor, r.shapes) in wanted and r.versions == versions()
         ]
-        if len(stored) == len(wanted):
+        if len(stored) == len(wanted) and not self.fresh:
             return stored
-        tensors = {bundle.hash: _chain_tensors(bundle, inputs, self.usable[0])}
-        rows = measure_back_to_back(candidates, tensors, providers, self.device, budget_s=self.budget.bundle_s)
+        rows = measure_back_to_back(
+            candidates, {bundle.hash: tensors}, providers, self.device, budget_s=self.budget.bundle_s
+        )  # fmt: skip
         self.store.put(rows)
         return rows
 
@@ -144,6 +150,12 @@ class _Preparation:
             resident_bytes={(r.subgraph, r.processor): r.resident_bytes for r in rows},
             measure=lambda chains: measure_chains(chains, inputs, providers, budget_s=self.budget.chains_s),
         )
+
+
+def machine_rows(plan: Plan, measured_at: str) -> list[MachineRow]:
+    """The costs of the machine that simulations of the plan add, those by task included, as rows of a profile."""
+    costs = dict(plan.overheads) | {f"around:{t.task}": t.around for t in plan.tasks if t.around is not None}
+    return [MachineRow(plan.device, name, latency, measured_at) for name, latency in costs.items()]
 
 
 def example_inputs(workload: Workload, bundles: dict[str, Bundle], sources: dict[str, Source]) -> dict[str, Tensors]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgeengine.devices.providers import Executable
 from edgeengine.devices.providers.base import Tensors
-from edgeengine.engine.dataflow import DataFlow
+from edgeengine.engine.dataflow import DataFlow, TaskData
 from edgeengine.errors import UserError
 from edgeengine.spec import Plan
 from edgeengine.workload import Task, Workload
@@ -13,23 +13,38 @@ from edgeengine.workload import Task, Workload
 def prime_windows(
     workload: Workload, plan: Plan, data: DataFlow, executables: dict[str, dict[tuple[str, str], Executable]]
 ) -> None:
-    """Run each windowed task's parent for jobs -k … -1, k = enough to fill the window but for job 0's own frames."""
-    for task in workload.tasks:
-        if task.window is None or task.after is None:
-            continue
-        parent = workload.task(task.after)
-        source = data.tasks[parent.name].source
-        if source is None or parent.period_ns is None:
-            continue  # submitted by the app, which primes it with its own first jobs
-        needed = -(-task.window.frames // task.window.hop)
-        for index in range(-needed, 0):
-            outputs = _run_whole(parent, plan, dict(source.read(index, index * parent.period_ns)), executables)
+    """Run each parent of windowed tasks for jobs -k … -1, k = enough to fill the largest window but for job 0's own frames.
+
+    What the parent carries evolves with these jobs, and job 0 goes on from there. Parents without a period or a source, and
+    those that are fed themselves, have no earlier input here: their first jobs fill the windows.
+    """
+    for parent in workload.tasks:
+        mine = data.tasks[parent.name]
+        children = [c for c in mine.children if c.spec.window is not None]
+        if children and mine.source is not None and parent.period_ns is not None and not parent.feed:
+            _prime(parent, parent.period_ns, mine, children, plan, executables)
+
+
+def _prime(
+    parent: Task,
+    period_ns: int,
+    mine: TaskData,
+    children: list[TaskData],
+    plan: Plan,
+    executables: dict[str, dict[tuple[str, str], Executable]],
+) -> None:
+    needed = max(-(-w.frames // w.hop) for w in (c.spec.window for c in children) if w is not None) - 1
+    for index in range(-needed, 0):
+        outputs = _run_whole(parent, plan, mine.gather(index, index * period_ns), executables)
+        mine.remember(outputs)
+        for child in children:
             try:
-                data.tasks[task.name].accept(index, outputs)
-            except UserError as e:
-                if index == -1:
-                    raise UserError(f"task {task.name!r}: priming its window failed: {e}") from e
-        data.tasks[task.name].feeds.clear()
+                child.accept(index, outputs)
+            except Exception as e:  # glue may raise anything
+                cause = e if isinstance(e, UserError) else f"{type(e).__name__}: {e}"
+                raise UserError(f"task {child.spec.name!r}: priming its window failed: {cause}") from e
+    for child in children:
+        child.feeds.clear()
 
 
 def _run_whole(task: Task, plan: Plan, tensors: Tensors, executables: dict[str, dict[tuple[str, str], Executable]]) -> Tensors:

@@ -25,7 +25,7 @@ from edgeengine.profiling.candidate import timestamp
 from edgeengine.scheduling import View
 from edgeengine.scheduling.job import Move
 from edgeengine.scheduling.policies.edf import urgency
-from edgeengine.spec import Latency, Plan, ProfileRow
+from edgeengine.spec import Latency, Plan, ProfileRow, Step, TaskPlan
 from edgeengine.workload import Task, Workload
 
 ENOUGH = 20  # samples from which an overhead seen in service replaces that of the empty engine
@@ -43,8 +43,8 @@ class TakeTurns:
 
     name = "rehearsal"
 
-    def __init__(self, stop_ns: int) -> None:
-        self._stop_ns = stop_ns
+    def __init__(self, stop_ns: int, turns: int | None = TURNS) -> None:
+        self._stop_ns, self._turns = stop_ns, turns
         self._seen: Counter[tuple[str, str, str]] = Counter()
 
     def decide(self, view: View, now: int) -> list[AnyAction]:
@@ -63,7 +63,8 @@ class TakeTurns:
         return actions
 
     def _turn(self, task: str, move: Move) -> int:
-        return min(self._seen[task, move.subgraph, move.processor.name], TURNS)
+        seen = self._seen[task, move.subgraph, move.processor.name]
+        return seen if self._turns is None else min(seen, self._turns)
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,18 @@ class Rehearsal:
 
 
 def rehearse(
-    workload: Workload, plan: Plan, bundles: Mapping[str, Bundle], sources: dict[str, Source], seconds: float
+    workload: Workload,
+    plan: Plan,
+    bundles: Mapping[str, Bundle],
+    sources: dict[str, Source],
+    seconds: float,
+    turns: int | None = TURNS,
 ) -> Rehearsal:
-    """Run the tasks that release jobs for `seconds`. Empty where none does.
+    """Run the tasks that release jobs for `seconds`, `turns` (None: all) runs in turn on the processors. Empty where none does.
 
     Raises UserError when a task fails in it: it would fail in service.
     """
-    policy = TakeTurns(round(seconds * 1e9))
+    policy = TakeTurns(round(seconds * 1e9), turns)
     with Engine(
         workload, plan, policy=policy, seconds=seconds, bundles=dict(bundles), sources=sources, keep_jobs=True, keep_log=True
     ) as engine:
@@ -99,15 +105,10 @@ def rehearse(
 
 def _durations(log: list[LogLine]) -> dict[tuple[str, str, str], list[int]]:
     """Run times by (task, subgraph, processor); the first of each, on cold memory, is left out where there are others."""
-    running: dict[tuple[str, int], str] = {}
     found: dict[tuple[str, str, str], list[int]] = {}
-    for line in log:
-        if isinstance(line.event, Finished):
-            e = line.event
-            found.setdefault((e.task, running[e.task, e.index], e.processor), []).append(e.duration_ns)
-        for action in line.actions:
-            if isinstance(action, Start):
-                running[action.task, action.index] = action.subgraph
+    for event in (line.event for line in log):
+        if isinstance(event, Finished):
+            found.setdefault((event.task, event.subgraph, event.processor), []).append(event.duration_ns)
     return {key: values[1:] or values for key, values in found.items()}
 
 
@@ -136,7 +137,8 @@ def rehearsed_rows(rehearsal: Rehearsal, workload: Workload, plan: Plan, back_to
 def rehearsed_plan(plan: Plan, rehearsal: Rehearsal, machine: Mapping[str, Latency]) -> Plan:
     """The plan with the latencies and overheads that hold in service; `machine`: the empty engine's, for where it has few.
 
-    Samples of equivalent processors (core 0, core 1) are pooled: a rare task has few, and what differs between these is noise.
+    Samples of equivalent processors (core 0, core 1) are pooled: a rare task has few, and what differs between these is noise. A
+    step with too few is taken as back to back, slowed down as its subgraph was on the processor that it mostly ran on.
     """
     kind = {p.name: i for i, group in enumerate(equivalent(plan.processors)) for p in group}
     samples: dict[tuple[str, str, int], list[Latency]] = {}
@@ -145,8 +147,19 @@ def rehearsed_plan(plan: Plan, rehearsal: Rehearsal, machine: Mapping[str, Laten
     pooled = {key: Latency.pooled(parts) for key, parts in samples.items()}
     tasks = []
     for t in plan.tasks:
-        steps = (
-            msgspec.structs.replace(s, latency=pooled.get((t.task, s.subgraph, kind[s.processor]), s.latency)) for s in t.steps
-        )
-        tasks.append(msgspec.structs.replace(t, steps=tuple(steps), around=rehearsal.around.get(t.task)))
+        steps = tuple(msgspec.structs.replace(s, latency=_in_service(t, s, kind, pooled)) for s in t.steps)
+        tasks.append(msgspec.structs.replace(t, steps=steps, around=rehearsal.around.get(t.task)))
     return msgspec.structs.replace(plan, tasks=tuple(tasks), overheads={**machine, **rehearsal.overheads})
+
+
+def _in_service(task: TaskPlan, step: Step, kind: dict[str, int], pooled: dict[tuple[str, str, int], Latency]) -> Latency:
+    """The step's latency as rehearsed, else scaled; as it is where its subgraph was never rehearsed."""
+    own = pooled.get((task.task, step.subgraph, kind[step.processor]))
+    peers = [s for s in task.steps if s.subgraph == step.subgraph and (task.task, s.subgraph, kind[s.processor]) in pooled]
+    if not peers:
+        return step.latency
+    most = max(peers, key=lambda s: pooled[task.task, s.subgraph, kind[s.processor]].n)
+    seen = pooled[task.task, most.subgraph, kind[most.processor]]
+    if own is not None and (own.n >= ENOUGH or kind[most.processor] == kind[step.processor]):
+        return own
+    return step.latency.scaled(seen.p50_ns / max(most.latency.p50_ns, 1))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
@@ -62,3 +63,43 @@ class JobFuture(Future[JobResult]):
 
     def add_done_callback(self, fn: Callable[[Future[JobResult]], Any]) -> None:
         super().add_done_callback(lambda future: self._call(lambda: fn(future)))
+
+
+class ResultStream:
+    """Results as they come: `for result in stream`, which ends when the engine closes, or `get`.
+
+    Holds everything until it is read; read it, or do not ask for it.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[JobResult | None] = SimpleQueue()
+        self._closed = False
+
+    def put(self, result: JobResult) -> None:
+        self._queue.put(result)
+
+    def get(self, timeout: float | None = None) -> JobResult:
+        """The next result. Raises queue.Empty when none came within `timeout` seconds, or none will come any more."""
+        if self._closed and self._queue.empty():
+            raise Empty
+        result = self._queue.get(timeout=timeout)
+        if result is None:
+            self._queue.put(None)  # for other readers
+            raise Empty
+        return result
+
+    def qsize(self) -> int:
+        """How many can be read without waiting."""
+        return self._queue.qsize() - self._closed
+
+    def close(self) -> None:
+        """No more results will come."""
+        self._closed = True
+        self._queue.put(None)
+
+    def __iter__(self) -> Iterator[JobResult]:
+        while True:
+            try:
+                yield self.get()
+            except Empty:
+                return

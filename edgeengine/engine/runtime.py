@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 
 from edgeengine.clock import ORDER_MAIN, Clock, Mailbox
-from edgeengine.events import AnyAction, AnyEvent, Hold, Start, Wake
+from edgeengine.errors import InternalError, UserError
+from edgeengine.events import AnyAction, AnyEvent, Cancelled, Hold, Start, Wake
 from edgeengine.scheduling import Job, Scheduler
 from edgeengine.scheduling.follow_up import follow_ups
 
@@ -18,7 +19,8 @@ STOP = object()
 
 class Runtime:
     """Times are nanoseconds since `epoch_ns` on the clock. `on_ended` is called outside the lock for each job that ended,
-    `on_failure` when one of our threads died (see `failure`)."""
+    `on_failure` when one of our threads died (see `failure`).
+    """
 
     def __init__(
         self,
@@ -36,7 +38,9 @@ class Runtime:
         self.workers: dict[str, Mailbox] = {}
         self.timer: Mailbox | None = None
         self.drained = clock.mailbox(ORDER_MAIN, 0)
-        self.failure: Exception | None = None  # of a thread of ours: the run is over
+        self.failure: BaseException | None = None  # of the scheduler or a thread of ours: the run is over
+        self.closing = False
+        self._over = False
         self._on_ended, self._on_failure = on_ended, on_failure
         self._lock = threading.Lock()
 
@@ -46,17 +50,44 @@ class Runtime:
     def step(self, make_event: Callable[[int], AnyEvent], processor: str | None = None) -> Start | None:
         """Step the core with the event made for the present instant; returns the start that `processor`'s worker takes itself.
 
-        The instant is taken inside the lock, so that the core sees time in order.
+        The instant is taken inside the lock, so that the core sees time in order. A UserError of `make_event` or the core is the
+        caller's; anything else ends the run and is raised as InternalError.
         """
-        with self._lock:
-            now = max(self._clock_ns() - self.epoch_ns, 0)
-            own = self._perform(self.scheduler.step(make_event(now)), processor)
-            ended = self.scheduler.ended
-            if ended or self.released_all:
-                own = self._follow(now, ended, processor) or own
-            over = self.released_all and self.scheduler.idle
+        try:
+            with self._lock:
+                now = max(self._clock_ns() - self.epoch_ns, 0)
+                own = self._perform(self.scheduler.step(make_event(now)), processor)
+                ended = self.scheduler.ended
+                if ended or self.released_all:
+                    own = self._follow(now, ended, processor) or own
+                over = self._is_over()
+        except UserError:
+            raise
+        except Exception as e:
+            self.fail(e)
+            raise InternalError(f"the engine stopped: {e}") from e
         self._report(ended, over)
         return own
+
+    def close(self) -> None:
+        """Cancel every job that lives, in one go; nothing is released from now on."""
+        ended: list[Job] = []
+        with self._lock:
+            self.closing, self.stop_ns = True, 0
+            if self.failure is None:
+                for job in self.scheduler.alive():
+                    self._perform(self.scheduler.step(Cancelled(self.now(), job.task.name, job.index)), None)
+                    ended += self.scheduler.ended
+        self._report(ended, False)
+
+    def fail(self, error: BaseException) -> None:
+        """The run is over: tell everyone who waits."""
+        if self.failure is None:
+            self.failure = error
+        try:
+            self._on_failure()
+        finally:
+            self.drained.put(True)
 
     def _follow(self, now: int, ended: list[Job], processor: str | None) -> Start | None:
         """Step what follows from the last step, at the same instant; adds to `ended`."""
@@ -74,16 +105,21 @@ class Runtime:
         if over:
             self.drained.put(True)
 
+    def _is_over(self) -> bool:
+        """Whether the run ended just now (once)."""
+        if self._over or not self.released_all or not self.scheduler.idle:
+            return False
+        self._over = True
+        return True
+
     def guard(self, loop: Callable[[], None]) -> Callable[[], None]:
         """The body of one of our threads. A defect in it (a policy that breaks the contract, say) ends the run, not silently."""
 
         def body() -> None:
             try:
                 loop()
-            except Exception as e:  # noqa: BLE001  raised again to whoever waits
-                self.failure = e
-                self._on_failure()
-                self.drained.put(True)
+            except BaseException as e:  # noqa: BLE001  raised again to whoever waits
+                self.fail(e)
 
         return body
 
@@ -94,7 +130,7 @@ class Runtime:
             self.released_all = True
             self.scheduler.ended = []  # reported by the step that ended them
             self._follow(self.now(), ended, None)
-            over = self.scheduler.idle
+            over = self._is_over()
         self._report(ended, over)
 
     def _perform(self, actions: list[AnyAction], processor: str | None) -> Start | None:

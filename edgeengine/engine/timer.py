@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 import threading
 
+import msgspec
+
 from edgeengine.clock import ORDER_RELEASE
 from edgeengine.devices.threads import TIMER_PRIORITY, real_time
 from edgeengine.engine.runtime import STOP, Runtime
@@ -32,7 +34,7 @@ class Timer:
         if self._wait(0):
             return
         for event in first_training_releases(runtime.scheduler.tasks.values()):
-            runtime.step(lambda now, e=event: e)  # type: ignore[misc]
+            runtime.step(lambda now, e=event: msgspec.structs.replace(e, at_ns=now))  # type: ignore[misc]
         while True:
             self._release_due()
             if self._releases.next_ns is None and not runtime.released_all:

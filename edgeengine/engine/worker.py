@@ -45,13 +45,13 @@ class Worker:
             start = self._execute(start)
 
     def _execute(self, start: Start) -> Start | None:
-        runtime, task, index = self._runtime, start.task, start.index
-        runtime.step(lambda now: Started(now, task, index, self._name))
+        runtime, task, index, subgraph = self._runtime, start.task, start.index, start.subgraph
+        runtime.step(lambda now: Started(now, task, index, subgraph, self._name))
         job = runtime.scheduler.job(task, index)
         clock = runtime.clock
         try:
             tensors = self._data.tensors(job)
-            executable = self._executables[task, start.subgraph]
+            executable = self._executables[task, subgraph]
             patient = self._real_time and job.task.rank >= BACKGROUND_RANK
             if patient:  # background work must not hold a core against the rest of the system
                 real_time(0)
@@ -66,8 +66,9 @@ class Worker:
                 self._data.finish(task, index, tensors)
         except EdgeEngineError as e:
             cause = str(e)
-        except Exception as e:  # noqa: BLE001  a fault in someone's source or glue ends the job, never the worker
+        except (Exception, SystemExit) as e:  # noqa: BLE001  a fault in someone's source or glue ends the job, never the worker
             cause = f"{type(e).__name__}: {e}"
         else:
-            return runtime.step(lambda now: Finished(now, task, index, self._name, "done", duration_ns), self._name)
-        return runtime.step(lambda now: Failed(now, task, index, self._name, cause), self._name)
+            done = "done"
+            return runtime.step(lambda now: Finished(now, task, index, subgraph, self._name, done, duration_ns), self._name)
+        return runtime.step(lambda now: Failed(now, task, index, subgraph, self._name, cause), self._name)

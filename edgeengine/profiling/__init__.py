@@ -1,7 +1,7 @@
 """Profiling: what subgraphs cost on processors, measured so that it holds when they run for real."""
 
 from edgeengine.profiling.back_to_back import BACK_TO_BACK, measure_back_to_back
-from edgeengine.profiling.candidate import Candidate, candidates_of, chain_tensors
+from edgeengine.profiling.candidate import Candidate, candidates_of, chain_tensors, shapes_text, timestamp, versions
 from edgeengine.profiling.chain import measure_chains
 from edgeengine.profiling.store import ProfileStore, export_json
 
@@ -14,4 +14,7 @@ __all__ = [
     "export_json",
     "measure_back_to_back",
     "measure_chains",
+    "shapes_text",
+    "timestamp",
+    "versions",
 ]

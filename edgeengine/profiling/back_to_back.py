@@ -34,7 +34,7 @@ def measure_back_to_back(
 
     `tensors` holds the chain's tensors by bundle hash. Rows come in the order of `candidates`.
     """
-    loaded = [load(c, providers[c.processor.provider], tensors[c.bundle.hash]) for c in candidates]
+    loaded = _load_all(candidates, tensors, providers)
     samples: list[list[int]] = [[] for _ in candidates]
     by_core = sorted(range(len(candidates)), key=lambda i: (candidates[i].processor.name, i))
     groups = [list(g) for _, g in groupby(by_core, key=lambda i: candidates[i].processor.name)]
@@ -47,6 +47,13 @@ def measure_back_to_back(
         if progress is not None:
             progress(max((done + 1) / MAX_ROUNDS, min(1 - (end - time.monotonic()) / budget_s, 1)))
     return [_row(c, made, s, tensors[c.bundle.hash], device) for c, made, s in zip(candidates, loaded, samples, strict=True)]
+
+
+def _load_all(candidates: Sequence[Candidate], tensors: dict[str, Tensors], providers: dict[str, Provider]) -> list[Loaded]:
+    """Processors may share a session (core 0, core 1): what it cost to make it is what it cost the first of them."""
+    first: dict[int, Loaded] = {}
+    loaded = (load(c, providers[c.processor.provider], tensors[c.bundle.hash]) for c in candidates)
+    return [first.setdefault(id(made.executable), made) for made in loaded]
 
 
 def _round(

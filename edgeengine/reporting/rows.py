@@ -7,8 +7,10 @@ by nearest rank.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import edgeengine
+from edgeengine.errors import InternalError
 from edgeengine.scheduling import Job
 from edgeengine.scheduling.job import OUTCOMES
 from edgeengine.workload import Task, Workload
@@ -16,17 +18,21 @@ from edgeengine.workload import Task, Workload
 Row = dict[str, str | int | float | None]
 
 
-def task_rows(workload: Workload, jobs: Sequence[Job]) -> list[Row]:
-    """A row per task, in the order of the workload."""
+def task_rows(workload: Workload, jobs: Sequence[Job], released: Mapping[str, int]) -> list[Row]:
+    """A row per task, in the order of the workload. `released` counts what the scheduler let in.
+
+    Raises InternalError when the outcomes do not add up to it: a job was lost.
+    """
     by_task: dict[str, list[Job]] = {t.name: [] for t in workload.tasks}
     for job in jobs:
         by_task[job.task.name].append(job)
-    return [_row(t, by_task[t.name]) for t in workload.tasks]
+    return [_row(t, by_task[t.name], released.get(t.name, 0)) for t in workload.tasks]
 
 
-def _row(task: Task, jobs: Sequence[Job]) -> Row:
+def _row(task: Task, jobs: Sequence[Job], released: int) -> Row:
     counts = Counter(j.outcome for j in jobs)
-    released = len(jobs)
+    if sum(counts[o] for o in OUTCOMES) != released:
+        raise InternalError(f"task {task.name!r}: {released} jobs were released, {len(jobs)} ended")
     latencies = sorted((j.finish_ns or 0) - j.release_ns for j in jobs if j.finished)
     row: Row = {
         "task": task.name,
@@ -40,6 +46,6 @@ def _row(task: Task, jobs: Sequence[Job]) -> Row:
     return row
 
 
-def run_document(workload: Workload, jobs: Sequence[Job], **about: object) -> dict[str, object]:
+def run_document(workload: Workload, jobs: Sequence[Job], released: Mapping[str, int], **about: object) -> dict[str, object]:
     """What `run` and `simulate` print as JSON: the rows, and about the run (mode, policy, seconds, device, …)."""
-    return {"tasks": task_rows(workload, jobs), **about}
+    return {"schema": 1, "edgeengine": edgeengine.__version__, "tasks": task_rows(workload, jobs, released), **about}

@@ -93,6 +93,11 @@ class Scheduler:
         return not self._jobs
 
     @property
+    def released(self) -> dict[str, int]:
+        """Jobs let in so far, by task: what the outcomes must add up to when all have ended."""
+        return {name: task.released for name, task in self.tasks.items()}
+
+    @property
     def stuck(self) -> bool:
         """Jobs live, but none runs or may start: they wait for parents that will not come."""
         return bool(self._jobs) and not self._ready and not self._view.busy_mask
@@ -164,7 +169,7 @@ class Scheduler:
         return False
 
     def _finished(self, e: Finished, _: list[AnyAction]) -> bool:
-        job = self._vacate(e.processor, e.task, e.index)
+        job = self._vacate(e.processor, e.task, e.index, e.subgraph)
         if job is None:
             return False
         if job.cancelling or e.outcome != "done":
@@ -182,7 +187,7 @@ class Scheduler:
         return True
 
     def _failed(self, e: Failed, _: list[AnyAction]) -> bool:
-        job = self._vacate(e.processor, e.task, e.index)
+        job = self._vacate(e.processor, e.task, e.index, e.subgraph)
         if job is not None:
             self._end(job, FAILED, e.cause)
         return job is not None
@@ -193,7 +198,7 @@ class Scheduler:
             return False
         if job.state == RUNNING:
             job.cancelling, job.cause = True, e.cause
-            actions.append(Cancel(e.task, e.index))
+            actions.append(Cancel(e.task, e.index, e.cause))
             return False
         self._end(job, DROPPED, e.cause)
         return True
@@ -206,7 +211,7 @@ class Scheduler:
         p.available = False
         self._refresh_tasks()
         if p.job is not None:
-            job = self._vacate(p.name, p.job.task.name, p.job.index)
+            job = self._vacate(p.name, p.job.task.name, p.job.index, p.move.subgraph if p.move else "")
             assert job is not None
             if job.cancelling:
                 self._end(job, DROPPED, job.cause or "cancelled")
@@ -254,10 +259,11 @@ class Scheduler:
             job = self._jobs.get((action.task, action.index))  # type: ignore[union-attr]
             if job is None or job.state != RUNNING:
                 raise InternalError(f"policy {self._policy.name!r} cancels a job that does not run: {action}")
-            job.cancelling = True
+            job.cancelling, job.cause = True, action.cause  # type: ignore[union-attr]
         elif kind is Hold:
             p = self._processors[action.processor]  # type: ignore[union-attr]
-            p.held_until_ns = max(p.held_until_ns, action.until_ns)  # type: ignore[union-attr]
+# The newest holds, so that a hold can be lifted.
+            p.held_until_ns = action.until_ns  # type: ignore[union-attr]
 
     def _start(self, action: Start) -> None:
         job = self._jobs.get((action.task, action.index))
@@ -289,6 +295,7 @@ class Scheduler:
         if (task.name, index) in self._jobs:
             raise InternalError(f"job {task.name}#{index} was released twice")
         job = Job(task, index, release_ns, deadline_ns)
+        task.released += 1
         if task.latest_only and not orphan:
             for older in [j for j in self._jobs.values() if j.task is task and j.position == 0 and j.state != RUNNING]:
                 self._end(older, DROPPED, "stale: newer input came")
@@ -319,11 +326,11 @@ class Scheduler:
             job.state = READY
             self._ready[job] = None
 
-    def _vacate(self, processor: str, task: str, index: int) -> Job | None:
-        """Take the job off its processor; None if it is not there (the processor was lost meanwhile)."""
+    def _vacate(self, processor: str, task: str, index: int, subgraph: str) -> Job | None:
+        """Take the job off its processor; None if that run is not there any more (the processor was lost meanwhile)."""
         p = self._processors[processor]
         job = p.job
-        if job is None or job.task.name != task or job.index != index:
+        if job is None or job.task.name != task or job.index != index or (p.move is not None and p.move.subgraph != subgraph):
             return None
         self._view.busy_mask &= ~p.mask
         p.job = p.move = p.started_ns = None

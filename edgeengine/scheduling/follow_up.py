@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from edgeengine.events import AnyEvent, Cancelled, Released
 from edgeengine.scheduling.core import Scheduler
-from edgeengine.scheduling.job import Task
+from edgeengine.scheduling.job import FAILED, Task
 
 ORPHANED = "its parent's job was never released"
 
@@ -22,12 +22,15 @@ def first_training_releases(tasks: Iterable[Task]) -> list[Released]:
 def follow_ups(scheduler: Scheduler, now: int, stop_ns: int | None, released_all: bool) -> list[AnyEvent]:
     """What follows from the step just made.
 
-    A training task releases its next step as soon as the previous one ended, unless the run is over (`stop_ns`). When all is
+    A training task releases its next step as soon as the previous one ended, unless the run is over (`stop_ns`), the step failed,
+    or was dropped before it began: then training stops. When all is
     released and what lives can never start, it is dropped.
     """
     events: list[AnyEvent] = []
     if stop_ns is None or now < stop_ns:
-        events += [Released(now, job.task.name, job.index + 1, now) for job in scheduler.ended if job.task.train]
+        # One that failed, or never began, would do so again at this very instant, for ever.
+        begun = (j for j in scheduler.ended if j.task.train and j.start_ns is not None and j.outcome != FAILED)
+        events += [Released(now, job.task.name, job.index + 1, now) for job in begun]
     if released_all and not events and scheduler.stuck:
         events += [Cancelled(now, job.task.name, job.index, ORPHANED) for job in scheduler.alive()]
     return events

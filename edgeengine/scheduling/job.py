@@ -74,6 +74,7 @@ class Task:
         "probability",
         "queue_limit",
         "rank",
+        "released",
         "segments",
         "serial",
         "spec",
@@ -107,6 +108,7 @@ class Task:
         self.tail: Job | None = None  # last job of a serial task that has not ended
         self.unstarted = 0
         self.last_index = -1  # of our own releases
+        self.released = 0
         self.next_release_ns: int | None = None
         self.version = ""
 

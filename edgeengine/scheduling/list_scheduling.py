@@ -25,7 +25,8 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool) 
     busy = view.busy_mask
     started: list[Move] = []
     for job in jobs:
-        task, deadline = job.task, job.deadline_ns
+        task = job.task
+        deadline = None if task.train else job.deadline_ns  # a late training step is still a step
         if early_drop and deadline is not None and now + task.best_ns[job.position] > deadline:
             actions.append(Drop(task.name, job.index, CANNOT_FINISH))
             continue

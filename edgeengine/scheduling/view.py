@@ -51,7 +51,10 @@ class View:
 
 
 class Policy(Protocol):
-    """Turns the view into actions. Called under the scheduler's lock: be quick, keep no clock, draw no unseeded number."""
+    """Turns the view into actions. Called under the scheduler's lock: be quick, keep no clock, draw no unseeded number.
+
+    Asked whenever something changed and a job is ready; a Hold or Wake brings a Time event, hence another chance.
+    """
 
     name: str
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
+from edgeengine.errors import InternalError
 from edgeengine.events import AnyAction, AnyEvent, Finished, Hold, LogLine, Released, Start, Started, Time, Wake
 from edgeengine.scheduling import Job, Policy, Scheduler
 from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
@@ -23,9 +24,12 @@ NOTHING = Latency.constant(0)
 
 @dataclass
 class Simulation:
-    """What a simulated run left: its ended jobs in order of end, the event log if kept, and when it was over."""
+    """What a simulated run left: its ended jobs in order of end, how many were released by task, the event log if kept, and
+    when it was over.
+    """
 
     jobs: list[Job]
+    released: dict[str, int]
     log: list[LogLine] | None
     end_ns: int
 
@@ -84,7 +88,10 @@ class _Simulator:
                     self._due -= 1
                     if self._due == 0:
                         self._push_releases(now)
-        return Simulation(self._jobs, self._scheduler.log, now)
+        if not self._scheduler.idle:
+            waiting = self._scheduler.alive()[0]
+            raise InternalError(f"the policy leaves {waiting} and others waiting for ever")
+        return Simulation(self._jobs, self._scheduler.released, self._scheduler.log, now)
 
     def _push(self, at_ns: int, order: int, index: int, item: AnyEvent | Start) -> None:
         heapq.heappush(self._heap, (at_ns, order, index, next(self._seq), item))
@@ -149,10 +156,10 @@ class _Simulator:
         return own
 
     def _begin(self, start: Start, now: int) -> None:
-        self._scheduler.step(Started(now, start.task, start.index, start.processor))
+        self._scheduler.step(Started(now, start.task, start.index, start.subgraph, start.processor))
         latency, around = self._steps[start.task, start.subgraph, start.processor]
         # Zero would let a finish overtake the releases of its own instant.
         duration_ns = max(self._of(latency), 1)
         at_ns = now + duration_ns + self._of(around)
-        finished = Finished(at_ns, start.task, start.index, start.processor, "done", duration_ns)
+        finished = Finished(at_ns, start.task, start.index, start.subgraph, start.processor, "done", duration_ns)
         self._push(at_ns, ORDER_FINISH, self._processor_index[start.processor], finished)

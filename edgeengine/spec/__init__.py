@@ -7,6 +7,7 @@ from edgeengine.spec.bundle import Manifest, SubgraphSpec
 from edgeengine.spec.plan import Plan, Step, TaskPlan
 from edgeengine.spec.processor import Processor
 from edgeengine.spec.profile import Latency, MachineRow, ProfileRow
+from edgeengine.spec.schema import Versioned
 from edgeengine.spec.tensor import TensorSpec, format_shape, parse_shape
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "SubgraphSpec",
     "TaskPlan",
     "TensorSpec",
+    "Versioned",
     "format_shape",
     "parse_shape",
 ]

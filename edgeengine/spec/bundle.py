@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from edgeengine.errors import UserError
 from edgeengine.spec.tensor import TensorSpec
 
 SCHEMA = 1
@@ -73,4 +74,8 @@ class Manifest(msgspec.Struct, frozen=True):
         return next(s for s in self.subgraphs if s.start == 0 and s.stop == self.segments)
 
     def subgraph(self, name: str) -> SubgraphSpec:
-        return next(s for s in self.subgraphs if s.name == name)
+        """Raises UserError for a name that the bundle does not have."""
+        for s in self.subgraphs:
+            if s.name == name:
+                return s
+        raise UserError(f"bundle {self.name!r} has no subgraph {name!r}; known: {', '.join(s.name for s in self.subgraphs)}")

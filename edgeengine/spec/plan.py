@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from edgeengine.errors import UserError
 from edgeengine.spec.processor import Processor
 from edgeengine.spec.profile import Latency
 
@@ -56,4 +57,9 @@ class Plan(msgspec.Struct, frozen=True):
     overheads: dict[str, Latency] = {}
 
     def task(self, name: str) -> TaskPlan:
-        return next(t for t in self.tasks if t.task == name)
+        """Raises UserError for a task that the plan does not have."""
+        for t in self.tasks:
+            if t.task == name:
+                return t
+        known = ", ".join(t.task for t in self.tasks)
+        raise UserError(f"the plan has no task {name!r} (it has {known or 'none'}): it was made for another workload; plan again")

@@ -35,6 +35,10 @@ class Latency(msgspec.Struct, frozen=True):
             return parts[0]
         return cls.of([part.at(100 * (k + 0.5) / part.n) for part in parts for k in range(part.n)])
 
+    def scaled(self, factor: float) -> Latency:
+        """The same distribution, every quantile times `factor`."""
+        return Latency(self.n, tuple(round(q * factor) for q in self.quantiles_ns))
+
     def at(self, percent: float) -> int:
         """The quantile at `percent` (0..100), linear between the stored ones."""
         hi = bisect.bisect_left(QUANTILES, percent)
@@ -88,7 +92,10 @@ class ProfileRow(msgspec.Struct, frozen=True):
 
 
 class MachineRow(msgspec.Struct, frozen=True):
-    """A cost of the machine itself, of no bundle: "timer" (late wake-ups), "handoff" (event to start on an idle worker), …"""
+    """A cost of the machine itself, of no bundle: "timer" (late wake-ups), "handoff" (event to start on an idle worker), …
+
+    "around:<task>" is what a worker spends beside the runs of that task's subgraphs.
+    """
 
     device: str
     name: str

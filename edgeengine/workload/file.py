@@ -104,6 +104,10 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
 def _check_source(task: Task, by_name: dict[str, Task], path: str, refuse) -> None:  # type: ignore[no-untyped-def]
     if (task.model is None) == (not task.latency_ms):
         raise refuse("model", "give a model (bundle or .onnx), or latency_ms = {processor = ms} to simulate without one")
+    if task.model is not None and task.segments != 1:
+        raise refuse("segments", "only with latency_ms; a model is cut when its bundle is built ('edgeengine split --parts')")
+    if task.model is None and task.range is not None:
+        raise refuse("range", "is for a model's integer inputs; a task with latency_ms has none")
     for name, value in task.latency_ms.items():
         if not 0 < value < 1e12:
             raise refuse(f"latency_ms.{name}", f"must be a positive number, not {value}")
@@ -119,6 +123,8 @@ def _check_source(task: Task, by_name: dict[str, Task], path: str, refuse) -> No
             raise refuse(f"feed.{name}", f"reads {parent!r}: also write after = {parent!r}, so that it is there")
     if task.window is not None and (not task.feed or task.window.hop < 1 or task.window.frames < task.window.hop):
         raise refuse("window", "needs a feed, hop >= 1 and frames >= hop")
+    if task.glue is not None and not task.feed:
+        raise refuse("glue", "converts what is fed: give a feed too")
     if task.glue is not None and ":" not in task.glue:
         raise refuse("glue", f"{task.glue!r} is not like module:function")
     if task.stale is not None and task.stale != "latest":

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from edgeengine.errors import UserError
+
 NS_PER_MS = 1_000_000
 
 
@@ -96,4 +98,8 @@ class Workload(msgspec.Struct, frozen=True):
     sha256: str = ""
 
     def task(self, name: str) -> Task:
-        return next(t for t in self.tasks if t.name == name)
+        """Raises UserError for a name that no task has."""
+        for t in self.tasks:
+            if t.name == name:
+                return t
+        raise UserError(f"the workload has no task {name!r}; known: {', '.join(t.name for t in self.tasks)}")

@@ -179,6 +179,7 @@ KEPT: dict[str, np.ndarray] = {}
         ({"processors": [Processor("p", "cpu", "x", ())]}, "no resource"),
         ({"run": lambda out: {"z": out["y"]}}, "outputs"),
         ({"run": lambda out: {"y": KEPT.setdefault("y", out["y"])}}, "same array"),
+        ({"run": lambda out: {"y": KEPT.setdefault("viewed", out["y"])[:]}}, "same array"),
     ],
 )
 def test_check_finds_a_provider_that_breaks_the_contract(bundles: dict[str, Bundle], wrong: dict[str, Any], found: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from edgeengine.bundle import Bundle
@@ -15,7 +17,7 @@ from edgeengine.profiling import BACK_TO_BACK, ProfileStore
 from edgeengine.scheduling import make_policy
 from edgeengine.simulation import Sampled, simulate
 from edgeengine.workload import Workload, parse_workload
-from tests.builders import toml
+from tests.builders import real_plan, toml
 
 QUICK = Budget(bundle_s=0.05, chains_s=0.05, rehearsal_s=0.4, overheads_s=0.3)
 
@@ -63,7 +65,13 @@ def test_plan_made_here_runs_and_is_simulated(tasks: Workload, bundles: dict[str
         assert t.segments in reached
     assert {"timer", "handoff", "next"} <= plan.overheads.keys()
     assert {r.condition for r in prepared.rows} >= {BACK_TO_BACK, "period:20", "period:25"}
-    assert store.machine_rows(plan.device)
+    costs = {r.name: r.latency for r in prepared.machine}
+    assert {n: v for n, v in costs.items() if not n.startswith("around:")} == plan.overheads
+    assert {n: v for n, v in costs.items() if n.startswith("around:")} == {
+        f"around:{t.task}": t.around for t in plan.tasks if t.around is not None
+    }
+    assert "around:scale" in costs
+    assert sorted(store.machine_rows(plan.device), key=repr) == sorted(prepared.machine, key=repr)
     stored = {(r.bundle, r.subgraph, r.processor) for r in store.rows(plan.device)}
     assert stored >= {(t.bundle, s.subgraph, s.processor) for t in plan.tasks for s in t.steps}
     with Engine(tasks, plan, seconds=0.2, keep_jobs=True) as engine:
@@ -80,6 +88,29 @@ def test_rows_measured_before_are_used_again(bundles: dict[str, Bundle], tmp_pat
     first, second = (prepare(one, bundles_of(one, bundles), store, processors=discover(), budget=QUICK) for _ in range(2))
     back_to_back = [[r for r in p.rows if r.condition == BACK_TO_BACK] for p in (first, second)]
     assert sorted(back_to_back[0], key=repr) == sorted(back_to_back[1], key=repr) != []
+
+
+@pytest.mark.parametrize("change", [{"versions": {"onnxruntime": "0.1", "numpy": "0.1"}}, {"shapes": "x=9x9"}])
+def test_rows_of_other_versions_or_shapes_are_not_used_again(
+    bundles: dict[str, Bundle], tmp_path: Path, change: dict[str, Any]
+) -> None:
+    one = parse_workload(toml({"name": "scale", "model": str(bundles["scale"].path), "period_ms": 20}))
+    stores = [ProfileStore(tmp_path / f"{i}.sqlite") for i in range(2)]
+    first = prepare(one, bundles_of(one, bundles), stores[0], processors=discover(), budget=QUICK)
+    other = [msgspec.structs.replace(r, **change, measured_at="then") for r in first.rows if r.condition == BACK_TO_BACK]
+    stores[1].put(other)
+    second = prepare(one, bundles_of(one, bundles), stores[1], processors=discover(), budget=QUICK)
+    assert not [r for r in second.rows if r.measured_at == "then"]
+
+
+def test_engine_takes_of_a_plan_what_its_tasks_need(bundles: dict[str, Bundle]) -> None:
+    one = parse_workload(toml({"name": "scale", "model": str(bundles["scale"].path), "period_ms": 20, "deadline_ms": 5000}))
+    planned = real_plan(one, bundles)
+    foreign = msgspec.structs.replace(planned.tasks[0], task="foreign")
+    both = msgspec.structs.replace(planned, tasks=(*planned.tasks, foreign))
+    with Engine(one, both, seconds=0.05, keep_jobs=True, bundles={"scale": bundles["scale"]}) as engine:
+        engine.wait()
+    assert {j.outcome for j in engine.jobs} == {"met"}
 
 
 def bundles_of(tasks: Workload, bundles: dict[str, Bundle]) -> dict[str, Bundle | None]:

@@ -18,10 +18,10 @@ def test_overheads_are_read_from_where_they_arise() -> None:
     log = [
         LogLine(Released(1100, "x", 0, 1000, more=True), []),
         LogLine(Released(1130, "t", 0, 1000), [Start("t", 0, "s0_1", "a")]),
-        LogLine(Started(1180, "t", 0, "a"), []),
-        LogLine(Finished(2200, "t", 0, "a", "done", 1000), [Start("t", 0, "s1_2", "a")]),
-        LogLine(Started(2215, "t", 0, "a"), []),
-        LogLine(Finished(3220, "t", 0, "a", "done", 1000), []),
+        LogLine(Started(1180, "t", 0, "s0_1", "a"), []),
+        LogLine(Finished(2200, "t", 0, "s0_1", "a", "done", 1000), [Start("t", 0, "s1_2", "a")]),
+        LogLine(Started(2215, "t", 0, "s1_2", "a"), []),
+        LogLine(Finished(3220, "t", 0, "s1_2", "a", "done", 1000), []),
         LogLine(Released(3220, "step", 1, 3220), []),  # a training step releases itself: no timer in it
     ]
     found = overheads_of(log)

@@ -18,6 +18,8 @@ from edgeengine.planning import Mapping, TaskInput, load_plan, make_plan, map_ta
 from edgeengine.planning.mapper import WORTH_CUTTING
 from edgeengine.planning.plan import NO_ADMISSION, equivalent
 from edgeengine.profiling import Candidate, candidates_of
+from edgeengine.scheduling import make_policy
+from edgeengine.simulation import Median, simulate
 from edgeengine.spec import Latency, Processor, SubgraphSpec, TaskPlan
 from tests.builders import MS, bare_bundle, plan, processor, workload
 
@@ -252,3 +254,19 @@ def test_file_that_is_no_plan_is_named(tmp_path: Path, data: bytes | None, what:
     with pytest.raises(UserError) as e:
         load_plan(file)
     assert what in str(e.value) and str(file) in str(e.value) and "\n" not in str(e.value)
+
+
+def test_plan_of_a_newer_schema_is_named_as_such_whatever_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text('{"schema": 99, "somewhere": "else"}')
+    with pytest.raises(UserError, match="plan schema 99"):
+        load_plan(tmp_path / "p.json")
+
+
+def test_names_that_are_not_there_are_user_errors() -> None:
+    tasks = workload({"name": "t"})
+    with pytest.raises(UserError, match=r"no task 'u' .*\bt\b"):
+        plan(tasks).task("u")
+    with pytest.raises(UserError, match=r"no task 'u'; known: t"):
+        tasks.task("u")
+    with pytest.raises(UserError, match="no task 'u'"):
+        simulate(workload({"name": "u", "period_ms": 5}), plan(tasks), make_policy("edf"), Median(), stop_ns=MS)

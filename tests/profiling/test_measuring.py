@@ -6,6 +6,7 @@ import os
 import threading
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -62,6 +63,17 @@ def test_each_candidate_has_a_row_with_its_key(scale: Bundle, provider: CpuProvi
     assert all(r.latency.min_ns > 0 and r.create_ns > 0 and r.first_run_ns > 0 for r in rows)
     assert set(whole.versions) == {"onnxruntime", "numpy"}
     assert shares == sorted(shares) and shares[-1] <= 1
+
+
+def test_processors_that_share_a_session_share_what_it_cost(scale: Bundle, provider: CpuProvider, core: Processor) -> None:
+    twin = msgspec.structs.replace(core, name="twin")
+    tensors = {scale.hash: chain_tensors(scale, {"x": X}, CpuProvider(), core)}
+    rows = measure_back_to_back(
+        candidates_of(scale, [core, twin]), tensors, {provider.name: provider}, "here", budget_s=0.01
+    )  # fmt: skip
+    cost = {(r.subgraph, r.processor): (r.create_ns, r.first_run_ns, r.resident_bytes) for r in rows}
+    assert len(cost) == 2 * len(scale.manifest.subgraphs)
+    assert all(cost[s.name, core.name] == cost[s.name, "twin"] for s in scale.manifest.subgraphs)
 
 
 def test_unusable_processors_are_no_candidates(scale: Bundle, core: Processor) -> None:

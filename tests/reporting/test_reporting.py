@@ -27,15 +27,15 @@ def test_row_counts_each_end_and_takes_latencies_of_finished_jobs_only() -> None
     d.release("t")  # rejected
     d.cancel("t", 5)
     d.finish("p", d.now + 4 * MS)
-    row, idle, step = task_rows(tasks, list(d.ended.values()))
+    row, idle, step = task_rows(tasks, list(d.ended.values()), d.scheduler.released)
     assert row == {
         "task": "t", "criticality": "normal", "released": 7, "met": 3, "late": 1, "dropped": 1, "failed": 1, "rejected": 1,
         "miss_rate": 4 / 7, "p50_ms": 4.0, "p90_ms": 9.0, "p99_ms": 9.0, "max_ms": 9.0,
     }  # fmt: skip
     assert (idle["released"], idle["miss_rate"], idle["p50_ms"], idle["max_ms"]) == (0, 0.0, None, None)
     assert step["criticality"] == "train"
-    document = run_document(tasks, list(d.ended.values()), mode="simulated", policy="fifo")
-    assert list(document) == ["tasks", "mode", "policy"]
+    document = run_document(tasks, list(d.ended.values()), d.scheduler.released, mode="simulated", policy="fifo")
+    assert list(document) == ["schema", "edgeengine", "tasks", "mode", "policy"]
 
 
 def test_lines_are_by_release_with_empty_cells_for_what_is_not_known() -> None:

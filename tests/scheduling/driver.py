@@ -65,11 +65,11 @@ class Driver:
         step = next(s for s in self.plan.task(start.task).steps if s.subgraph == start.subgraph)
         self._position[start.task, start.index] = step.stop
         outcome = "cancelled" if cut_short else "done"
-        self.step(Finished(self.now, start.task, start.index, processor, outcome, 1))
+        self.step(Finished(self.now, start.task, start.index, start.subgraph, processor, outcome, 1))
 
     def fail(self, processor: str) -> None:
         start = self.running.pop(processor)
-        self.step(Failed(self.now, start.task, start.index, processor, "it broke"))
+        self.step(Failed(self.now, start.task, start.index, start.subgraph, processor, "it broke"))
 
     def cancel(self, task: str, index: int) -> None:
         self.step(Cancelled(self.now, task, index))
@@ -109,7 +109,7 @@ class Driver:
                 self._check_start(action)
         for action in actions:
             if isinstance(action, Start):
-                self.scheduler.step(Started(self.now, action.task, action.index, action.processor))
+                self.scheduler.step(Started(self.now, action.task, action.index, action.subgraph, action.processor))
         return actions
 
     def _check_start(self, start: Start) -> None:

@@ -12,6 +12,7 @@ from edgeengine.scheduling import Scheduler
 from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 from edgeengine.scheduling.policies.edf import Edf
 from edgeengine.scheduling.policies.fifo import Fifo
+from edgeengine.simulation import Median, simulate
 from tests.builders import MS, plan, processor, workload
 from tests.scheduling.driver import Driver, Scripted
 
@@ -163,7 +164,7 @@ def test_queue_place_is_given_back_by_cancelling() -> None:
 # ---- training ----
 
 
-def test_training_releases_a_step_when_the_previous_ended_however_it_did() -> None:
+def test_training_releases_a_step_when_the_previous_ended_unless_it_failed() -> None:
     d = driver({"name": "train", "kind": "train", "segments": 2, "latency_ms": {"p": 2}})
     (first,) = first_training_releases(d.scheduler.tasks.values())
     assert first == Released(0, "train", 0, 0)
@@ -177,7 +178,7 @@ def test_training_releases_a_step_when_the_previous_ended_however_it_did() -> No
     assert follow_ups(d.scheduler, 7, 7, False) == []
     d.step(Released(7, "train", 1, 7))
     d.fail("p")
-    assert follow_ups(d.scheduler, 9, None, False) == [Released(9, "train", 2, 9)]
+    assert follow_ups(d.scheduler, 9, None, False) == []  # it would fail again at once, for ever
 
 
 # ---- cancelling ----
@@ -333,3 +334,18 @@ def test_policy_sees_all_jobs_of_an_instant_before_it_decides() -> None:
     scheduler = Scheduler(made, plan(made), Edf())
     assert scheduler.step(Released(0, "low", 0, 0, more=True)) == []
     assert [(a.task, type(a)) for a in scheduler.step(Released(0, "high", 0, 0))] == [("high", Start)]
+
+
+def test_training_step_with_a_deadline_does_not_spin() -> None:
+    """It is never dropped early: the next would be released at the same instant, and dropped, for ever."""
+    made = workload({"name": "t", "kind": "train", "deadline_ms": 5, "latency_ms": {"p": 10}})
+    done = simulate(made, plan(made), Edf(), Median(), stop_ns=25 * MS)
+    assert [j.outcome for j in done.jobs] == ["late"] * 3
+
+
+def test_hold_can_be_lifted() -> None:
+    made = workload({"name": "t", "latency_ms": {"p": 5}})
+    scheduler = Scheduler(made, plan(made), Scripted([Hold("p", 50 * MS)], [Hold("p", 0), Start("t", 0, "s0_1", "p")]))
+    scheduler.step(Released(0, "t", 0, 0))
+    scheduler.step(Time(1 * MS))
+    assert scheduler.alive()[0].processor is not None

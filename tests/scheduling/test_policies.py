@@ -12,6 +12,7 @@ from edgeengine.events import AnyAction
 from edgeengine.scheduling import make_policy, policy_names
 from edgeengine.scheduling.policies.edf import Edf
 from edgeengine.scheduling.policies.fifo import Fifo
+from edgeengine.simulation import Median, simulate
 from edgeengine.testing import check_policy
 from tests.builders import MS, plan, processor, workload
 from tests.scheduling.driver import Driver
@@ -205,3 +206,26 @@ def test_early_drop_keeps_edf_useful_in_overload() -> None:
         return sum(j.outcome == "met" for j in d.ended.values())
 
     assert met(Edf()) > 2 * met(Edf(early_drop=False))
+
+
+def test_job_waits_for_the_processor_that_makes_it() -> None:
+    """Adding a slow processor must not add misses: nothing starts where it would be late."""
+    tasks = workload(
+        {"name": "a", "period_ms": 20, "latency_ms": {"npu": 8.5, "cpu": 40}},
+        {"name": "b", "period_ms": 33, "latency_ms": {"npu": 8.5, "cpu": 40}},
+    )
+    done = simulate(tasks, plan(tasks), Edf(), Median(), stop_ns=2000 * MS)
+    assert {j.outcome for j in done.jobs} == {"met"}
+
+
+def test_awaited_processor_is_kept_for_the_more_urgent_job() -> None:
+    tasks = workload(
+        {"name": "first", "latency_ms": {"npu": 10}},
+        {"name": "urgent", "criticality": "high", "deadline_ms": 25, "latency_ms": {"npu": 10, "cpu": 40}},
+        {"name": "later", "deadline_ms": 1000, "latency_ms": {"npu": 10, "cpu": 40}},
+    )
+    d = Driver(tasks, plan(tasks), Edf())
+    for name in ("first", "urgent", "later"):
+        d.release(name)
+    d.finish("npu", 10 * MS)
+    assert d.scheduler.job("urgent", 0).processor is not None

@@ -65,7 +65,7 @@ def check_conserved(tasks: Workload, done: Simulation, stop_ns: int) -> None:
         assert name not in certain or (name, index) in ends, f"{name}#{index} never ended"
     logged = {(e.task, e.index) for e in (line.event for line in done.log or []) if isinstance(e, Released)}
     assert all(key in ends for key in logged if key[0] in certain)
-    for row in task_rows(tasks, done.jobs):
+    for row in task_rows(tasks, done.jobs, done.released):
         parts = [row[k] for k in ("met", "late", "dropped", "failed", "rejected")]
         assert sum(int(p or 0) for p in parts) == row["released"]
     for job in done.jobs:

@@ -71,6 +71,11 @@ BAD: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
     "window without feed": (child(window={"frames": 4, "hop": 2}), ["'t'", "window", "feed"]),
     "window smaller than its hop": (child(feed={"x": "parent.y"}, window={"frames": 2, "hop": 4}), ["'t'", "window", "hop"]),
     "window without hop": (child(feed={"x": "parent.y"}, window={"frames": 2, "hop": 0}), ["'t'", "window", "hop"]),
+    "glue without feed": (child(glue="numpy:abs"), ["'t'", "glue", "feed"]),
+    "segments of a model": (
+        [{"name": "t", "model": "m.edge", "period_ms": 10, "segments": 2}], ["'t'", "segments", "latency_ms"],
+    ),
+    "range of stated latencies": ([T | {"range": [0, 5]}], ["'t'", "range", "latency_ms"]),
     "glue without function": (child(feed={"x": "parent.y"}, glue="numpy"), ["'t'", "glue", "numpy", "module:function"]),
     "unknown stale": ([T | {"stale": "newest"}], ["'t'", "stale", "newest", "queue:N"]),
     "queue of none": ([T | {"stale": "queue:0"}], ["'t'", "stale", "queue:0"]),
