@@ -262,7 +262,7 @@ class Scheduler:
             job.cancelling, job.cause = True, action.cause  # type: ignore[union-attr]
         elif kind is Hold:
             p = self._processors[action.processor]  # type: ignore[union-attr]
-# The newest holds, so that a hold can be lifted.
+            # The newest holds, so that a hold can be lifted.
             p.held_until_ns = action.until_ns  # type: ignore[union-attr]
 
     def _start(self, action: Start) -> None:

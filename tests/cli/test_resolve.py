@@ -14,6 +14,7 @@ import pytest
 from edgeengine.bundle import Bundle, sha256
 from edgeengine.cli.resolve import cached_build, machine_used, measured_plan
 from edgeengine.engine.prepare import Prepared, machine_rows
+from edgeengine.io import Source
 from edgeengine.profiling import ProfileStore
 from edgeengine.spec import Latency
 from edgeengine.workload import Workload, load_workload
@@ -129,7 +130,8 @@ def test_source_that_is_given_is_used(camera: Workload, measured: list[Workload]
         def read(self, index: int, release_ns: int) -> dict[str, np.ndarray]:
             return {"x": np.zeros((2, 3), np.float32)}
 
-    for sources in ({}, {"camera": Camera()}):  # what was measured with random inputs is not what was measured with real ones
+    given: list[dict[str, Source]] = [{}, {"camera": Camera()}]
+    for sources in given:  # what was measured with random inputs is not what was measured with real ones
         measured_plan(camera, {"scale": bundles["scale"]}, tmp_path, sources, quiet)
     assert [w.tasks[0].inputs for w in measured] == ["random:0", "source:camera"]
 
