@@ -12,8 +12,11 @@ import msgspec
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from edgeengine.errors import UserError
 
 if TYPE_CHECKING:
     from edgeengine.scheduling import Job
@@ -24,10 +27,12 @@ State = Annotated[str | None, typer.Option("--state", help="Folder for profiles 
 WIDE = 160  # where output is no terminal there is no edge to wrap at
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
-out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+out = Console(highlight=False, width=None if sys.stdout is not None and sys.stdout.isatty() else WIDE)
 
 
 def print_json(document: object) -> None:
+    if sys.stdout is None:
+        raise UserError("standard output is closed: nowhere to print to")
     sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
     sys.stdout.flush()
 
@@ -57,11 +62,11 @@ def progress_bar() -> Iterator[Bar]:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], numeric: Sequence[str] = ()) -> None:
     """A table on stdout; columns in `numeric` are right-aligned."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=escape(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(v) for v in row))
+        table.add_row(*(escape(_cell(v)) for v in row))
     out.print(table)
 
 

@@ -43,6 +43,7 @@ def command(
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
 
+    make_policy(policy)  # an unknown one is said before anything is measured
     if not 1 <= seconds < 1e5:
         raise UserError(f"demo: --seconds must be at least 1, not {seconds}")
     folder = Path(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from edgeengine.cli.console import Json, note, out, print_json, print_table
 from edgeengine.cli.options import parse_inputs, parse_shapes
@@ -30,7 +31,7 @@ def command(
         return
     opset = ", ".join(f"{domain or 'onnx'} {version}" for domain, version in found["opset"].items())
     ops = ", ".join(f"{n} {op}" for op, n in list(found["op_counts"].items())[:12])
-    out.print(f"[bold]{found['file']}[/bold]  {found['bytes']:,} bytes, IR {found['ir_version']}, opset {opset}")
+    out.print(f"[bold]{escape(found['file'])}[/bold]  {found['bytes']:,} bytes, IR {found['ir_version']}, opset {opset}")
     out.print(f"{found['nodes']} nodes ({found['nodes_in_bodies']} more in bodies), {found['parameters']:,} parameters: {ops}")
     if found["run_error"]:
         note(f"does not run as it is: {found['run_error']}")

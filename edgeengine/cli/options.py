@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 
 from edgeengine.errors import UserError
-from edgeengine.spec import parse_shape
+from edgeengine.spec import TensorSpec, format_shape, parse_shape
 
 
 def parse_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:
@@ -49,3 +50,10 @@ def _archive(file: Path) -> dict[str, np.ndarray]:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, TypeError, BadZipFile) as e:
         raise UserError(f"--input {file}: cannot be read as .npz without pickles ({e})") from e
+
+
+def fit_input(value: np.ndarray, spec: TensorSpec) -> np.ndarray:
+    """The value as the input wants it: a scalar for one of a single element, else of its shape. Raises UserError."""
+    if value.size != math.prod(spec.dims):
+        raise UserError(f"--input {spec.name}: {value.size} values, the model wants {format_shape(spec.dims)}; give a .npz file")
+    return np.asarray(value, spec.dtype).reshape(spec.dims)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeengine.cli.console import Json, State, print_json, print_table, progress_bar
-from edgeengine.cli.options import parse_inputs, parse_shapes
+from edgeengine.cli.options import fit_input, parse_inputs, parse_shapes
 
 if TYPE_CHECKING:
     from edgeengine.bundle import Bundle
@@ -33,7 +33,6 @@ def command(
     json: Json = False,
 ) -> None:
     """Measure latencies (p50, p90, p99), session creation and memory; the rows are kept for planning."""
-    import numpy as np
 
     from edgeengine.bundle import open_bundle
     from edgeengine.cli.resolve import cached_build, choose_processors
@@ -52,8 +51,8 @@ def command(
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
 
-    if not seconds > 0 or (period_ms is not None and not period_ms > 0):
-        raise UserError("profile: --seconds and --period-ms must be positive")
+    if not seconds > 0 or (period_ms is not None and not 0.01 <= period_ms <= 1e6):
+        raise UserError("profile: --seconds must be positive, --period-ms between 0.01 and 1e6")
     folder = state_folder(state)
     processors, given = choose_processors(processor), parse_inputs(input)
     with progress_bar() as bar:
@@ -68,7 +67,7 @@ def command(
             if not spec.is_static:
                 raise UserError(f"profile: input {spec.name!r} has shape {spec.shape}; rebuild the bundle with --shape")
         rest = [s for s in specs if s.name not in given]
-        inputs = {s.name: np.asarray(given[s.name], s.dtype).reshape(s.dims) for s in specs if s.name in given}
+        inputs = {s.name: fit_input(given[s.name], s) for s in specs if s.name in given}
         inputs |= make_source("random:0", rest).read(0, 0)
         providers, device = load_providers(), device_id()
         first = processors[0]

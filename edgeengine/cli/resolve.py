@@ -13,7 +13,7 @@ import numpy as np
 import edgeengine
 from edgeengine.bundle import Bundle, open_bundle
 from edgeengine.cli.console import note
-from edgeengine.devices import device_id, discover
+from edgeengine.devices import device_id, discover, usable_cores
 from edgeengine.engine.loading import no_source
 from edgeengine.engine.prepare import Prepared, machine_rows, prepare
 from edgeengine.errors import PlanInfeasible, UserError
@@ -99,7 +99,7 @@ def measured_plan(
     measured, absent = _with_stand_ins(workload, sources)
     for name in absent:
         note(f"source {name!r} is not here: measured with random inputs")
-    about = [SCHEMA, edgeengine.__version__, versions(), workload.sha256, device_id(), only, absent]
+    about = [SCHEMA, edgeengine.__version__, versions(), workload.sha256, device_id(), usable_cores(), only, absent]
     key = hashlib.sha256(" ".join([*map(str, about), *(b.hash if b else "-" for b in bundles.values())]).encode())
     cached = state / "plans" / f"{key.hexdigest()[:24]}.json"
     if cached.is_file() and not fresh:

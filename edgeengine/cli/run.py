@@ -50,9 +50,11 @@ def command(
     from edgeengine.planning import load_plan
     from edgeengine.profiling import ProfileStore
     from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
+    from edgeengine.scheduling import make_policy
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
 
+    make_policy(policy)  # an unknown one is said before anything is measured
     if not 0 < seconds < 1e7:
         raise UserError(f"run: --seconds must be positive, not {seconds}")
     tasks = load_workload(workload)

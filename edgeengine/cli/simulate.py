@@ -51,6 +51,8 @@ def command(
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
 
+    make_policy(policy)  # an unknown one is said before anything is measured
+    make_execution_times(times, seed)
     if not 0 < seconds < 1e7:
         raise UserError(f"simulate: --seconds must be positive, not {seconds}")
     tasks = load_workload(workload)

@@ -169,7 +169,7 @@ class DataFlow:
         for child in task.children:
             try:
                 child.accept(index, tensors)
-            except Exception as e:  # noqa: BLE001  the child's glue or window is at fault: its job fails with this, not the parent's
+            except Exception as e:  # noqa: BLE001  the child's glue is at fault: its job fails, not the parent's
                 child.keep(index, e)
 
     def outputs(self, job: Job) -> Tensors:
@@ -246,5 +246,5 @@ def _import_glue(task: Task) -> Any:
     module, _, function = (task.glue or "").partition(":")
     try:
         return getattr(import_module(module), function)
-    except (ImportError, AttributeError) as e:
+    except Exception as e:  # whatever a module does when it is imported
         raise UserError(f"task {task.name!r}, glue: cannot import {task.glue!r} ({e})") from e

@@ -81,6 +81,8 @@ class Engine:
         scheduler = Scheduler(
             workload, plan, make_policy(policy) if isinstance(policy, str) else policy, seed=seed, keep_log=keep_log
         )
+        if seconds is not None and (not isinstance(seconds, int | float) or not 0 < seconds < 1e9):
+            raise UserError(f"Engine: seconds must be a positive number, not {seconds!r}")
         stop_ns = None if seconds is None else round(seconds * 1e9)
         self._runtime = Runtime(scheduler, self._clock, stop_ns, self._ended, self._tell_waiting)
         self._timer = Timer(self._runtime, Releases(workload, stop_ns))
@@ -156,6 +158,8 @@ class Engine:
         """Block until the last job of a run of `seconds` has ended. Returns at once in a second call."""
         if self._runtime.stop_ns is None:
             raise UserError("wait: this engine runs until it is closed; give Engine(…, seconds=…) to wait for an end")
+        if not self._running:
+            raise UserError("wait: the engine is not running; use it as 'with Engine(…) as engine:'")
         self._runtime.drained.get()
         self._runtime.drained.put(True)
         self._check()
@@ -178,8 +182,8 @@ class Engine:
         if not self._running:
             raise UserError("submit: the engine is not running; use it as 'with Engine(…) as engine:'")
         self._check()
-        if deadline_ms is not None and not deadline_ms > 0:
-            raise UserError(f"submit: deadline_ms must be positive, not {deadline_ms}")
+        if deadline_ms is not None and (not isinstance(deadline_ms, int | float) or not 0 < deadline_ms < 1e12):
+            raise UserError(f"submit: deadline_ms must be a positive number, not {deadline_ms!r}")
         given = self._data.check(task, inputs or {})
         index = -1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from zipfile import BadZipFile
@@ -20,7 +21,7 @@ def make_source(text: str, specs: Sequence[TensorSpec], integer_range: tuple[int
     """
     if text == "zeros":
         return Fixed({s.name: _zeros(s) for s in specs})
-    if text.startswith("random:") and text.removeprefix("random:").isdigit():
+    if re.fullmatch(r"random:\d{1,18}", text, re.ASCII):
         return _Random(specs, int(text.removeprefix("random:")), integer_range or (0, 1))
     if text.endswith(".npz"):
         return _File(Path(text), specs)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -30,18 +30,21 @@ class ProfileStore:
 
     def __init__(self, file: Path):
         self._file = file
-        try:
-            with closing(self._connect()) as db, db:
-                db.execute("PRAGMA journal_mode=WAL")
-                db.executescript(SCHEMA)
-        except sqlite3.DatabaseError as e:
-            raise UserError(f"{file}: not a usable profile store ({e}); move it away to start a new one") from e
+        with self._connect() as db:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.executescript(SCHEMA)
 
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._file, timeout=30)
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        """A connection that commits and closes. Raises UserError for a store that cannot be used."""
+        try:
+            with closing(sqlite3.connect(self._file, timeout=30)) as db, db:
+                yield db
+        except (sqlite3.Error, msgspec.DecodeError) as e:
+            raise UserError(f"{self._file}: not a usable profile store ({e}); move it away to start a new one") from e
 
     def put(self, rows: Iterable[ProfileRow | MachineRow]) -> None:
-        with closing(self._connect()) as db, db:
+        with self._connect() as db:
             for row in rows:
                 blob = msgspec.json.encode(row)
                 if isinstance(row, ProfileRow):
@@ -54,11 +57,11 @@ class ProfileStore:
         """Rows of one device, of one bundle if given, in key order."""
         where, values = ("AND bundle = ?", [device, bundle]) if bundle is not None else ("", [device])
         query = f"SELECT row FROM profile WHERE device = ? {where} ORDER BY bundle, processor, subgraph, shapes, condition"
-        with closing(self._connect()) as db:
+        with self._connect() as db:
             return [msgspec.json.decode(blob, type=ProfileRow) for (blob,) in db.execute(query, values)]
 
     def machine_rows(self, device: str) -> list[MachineRow]:
-        with closing(self._connect()) as db:
+        with self._connect() as db:
             found = db.execute("SELECT row FROM machine WHERE device = ? ORDER BY name", [device])
             return [msgspec.json.decode(blob, type=MachineRow) for (blob,) in found]
 

@@ -62,7 +62,7 @@ class Scheduler:
         processors = []
         for i, p in enumerate(plan.processors):
             mask = 0
-            for resource in p.resources:
+            for resource in (f"processor {p.name}", *p.resources):  # it never runs two at a time, whatever it holds
                 mask |= 1 << bits.setdefault(resource, len(bits))
             processors.append(ProcessorState(p, i, mask))
         self._processors = {p.name: p for p in processors}

@@ -35,7 +35,7 @@ def parse_workload(raw: bytes, path: str = "workload") -> Workload:
     """As load_workload, from bytes."""
     try:
         document = tomllib.loads(raw.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except (ValueError, RecursionError) as e:  # TOML errors, not UTF-8, numbers or nesting beyond what Python reads
         raise UserError(f"{path}: not valid TOML ({e}); see docs/workload.md for the format") from e
     try:
         tasks = msgspec.convert(document, _File).task
@@ -65,6 +65,16 @@ def _readable(message: str, document: dict[str, object]) -> str:
     return message
 
 
+SHORTEST_PERIOD_NS = 10_000
+MOST_SEGMENTS = 10_000
+MOST_FRAMES = 1_000_000
+LONGEST_CHAIN = 100
+
+
+def patterns_of(task: Task) -> list[str]:
+    return [k for k in ("period_ms", "rate_hz", "arrivals") if getattr(task, k) is not None]
+
+
 def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
     def refuse(key: str, what: str) -> UserError:
         return UserError(f"{path}: task {task.name!r}, {key}: {what}")
@@ -75,14 +85,16 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
         value = getattr(task, key)
         if value is not None and not 1e-6 <= value <= 1e9:  # a nanosecond is the least there is
             raise refuse(key, f"must be a positive number (1e-6 to 1e9), not {value}")
-    patterns = [k for k in ("period_ms", "rate_hz", "arrivals") if getattr(task, k) is not None]
+    if task.period_ns is not None and task.period_ns < SHORTEST_PERIOD_NS:
+        raise refuse(patterns_of(task)[0], "asks for more than 100,000 jobs a second; no processor serves them")
+    patterns = patterns_of(task)
     if len(patterns) > 1:
         raise refuse(patterns[1], f"give only one release pattern, not {' and '.join(patterns)}")
     if task.arrivals is not None:
         if (task.arrivals.poisson is None) == (task.arrivals.trace is None):
             raise refuse("arrivals", "give either poisson = RATE_HZ or trace = FILE")
-        if task.arrivals.poisson is not None and not 0 < task.arrivals.poisson < 1e9:
-            raise refuse("arrivals", f"poisson rate must be a positive number, not {task.arrivals.poisson}")
+        if task.arrivals.poisson is not None and not 0 < task.arrivals.poisson <= 1e5:
+            raise refuse("arrivals", f"poisson rate must be a positive number up to 100,000, not {task.arrivals.poisson}")
     if task.inherited_deadline_ms is not None:
         raise refuse("inherited_deadline_ms", "is not a key of the file; give deadline_ms")
     if task.range is not None and task.range[0] > task.range[1]:
@@ -96,8 +108,8 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
         raise refuse("probability", "only a task with `after` can have one")
     if task.is_training and (task.after is not None or patterns):
         raise refuse("kind", "a training task is released when its previous step ended; give no pattern and no `after`")
-    if task.segments < 1:
-        raise refuse("segments", f"must be at least 1, not {task.segments}")
+    if not 1 <= task.segments <= MOST_SEGMENTS:
+        raise refuse("segments", f"must lie in 1..{MOST_SEGMENTS}, not {task.segments}")
     _check_source(task, by_name, path, refuse)
 
 
@@ -121,27 +133,33 @@ def _check_source(task: Task, by_name: dict[str, Task], path: str, refuse) -> No
             raise refuse(f"feed.{name}", f"{source!r} is not like TASK.OUTPUT with one of {', '.join(by_name)}")
         if parent != task.after:
             raise refuse(f"feed.{name}", f"reads {parent!r}: also write after = {parent!r}, so that it is there")
-    if task.window is not None and (not task.feed or task.window.hop < 1 or task.window.frames < task.window.hop):
-        raise refuse("window", "needs a feed, hop >= 1 and frames >= hop")
+    if task.window is not None and (
+        not task.feed or task.window.hop < 1 or not task.window.hop <= task.window.frames <= MOST_FRAMES
+    ):
+        raise refuse("window", "needs a feed, hop >= 1 and frames from hop to a million")
     if task.glue is not None and not task.feed:
         raise refuse("glue", "converts what is fed: give a feed too")
     if task.glue is not None and ":" not in task.glue:
         raise refuse("glue", f"{task.glue!r} is not like module:function")
     if task.stale is not None and task.stale != "latest":
         limit = task.stale.removeprefix("queue:")
-        if limit == task.stale or not limit.isdigit() or int(limit) < 1:
+        if limit == task.stale or not (limit.isascii() and limit.isdigit()) or int(limit[:9]) < 1:
             raise refuse("stale", f'{task.stale!r} is neither "latest" nor "queue:N" with N >= 1')
 
 
 def _check_cycles(by_name: dict[str, Task], path: str) -> None:
+    sound: set[str] = set()
     for start in by_name.values():
-        seen = [start.name]
-        task = start
-        while task.after is not None:
-            task = by_name[task.after]
-            if task.name in seen:
-                raise UserError(f"{path}: `after` runs in a circle: {' -> '.join([*seen, task.name])}; take one link out")
-            seen.append(task.name)
+        chain: dict[str, None] = {}
+        task: Task | None = start
+        while task is not None and task.name not in sound:
+            if task.name in chain:
+                raise UserError(f"{path}: `after` runs in a circle: {' -> '.join([*chain, task.name])}; take one link out")
+            chain[task.name] = None
+            task = by_name[task.after] if task.after is not None else None
+        if len(chain) > LONGEST_CHAIN:
+            raise UserError(f"{path}: a chain of more than {LONGEST_CHAIN} tasks by `after`; make it shorter")
+        sound.update(chain)
 
 
 def _resolve(task: Task, by_name: dict[str, Task], path: str) -> Task:
