@@ -21,7 +21,12 @@ from edgeengine.graph.load import Model
 from edgeengine.graph.names import near
 from edgeengine.graph.probe import ProbeJob, ProbeResult
 from edgeengine.graph.sizes import assumptions, attempts, dims_of, free_symbols, given_sizes, symbol_of
+from edgeengine.graph.tensors import nbytes
 from edgeengine.spec.tensor import TensorSpec
+
+# Models with more weights than this are run with batch 1 only: a product of matrices, unlike one by a vector, keeps
+# returning to all of a weight, which then stays in memory.
+_SECOND_LOOK_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,8 @@ def probe(
     wanted = [t for i in flow.order for t in flow.writes[i]]
     wanted += [t for i in sorted(flow.constants) for t in flow.writes[i]]
     wanted += [t for t in dict.fromkeys(flow.outputs) if t not in flow.producer and t not in flow.inputs]
-    axes = tuple((s.name, a) for s in specs for a, d in enumerate(s.shape) if isinstance(d, str) and symbol_of(s, a) in batch)
+    twice = batch if sum(map(nbytes, flow.initializers.values())) <= _SECOND_LOOK_BYTES else []
+    axes = tuple((s.name, a) for s in specs for a, d in enumerate(s.shape) if isinstance(d, str) and symbol_of(s, a) in twice)
     job = ProbeJob(
         source=str(model.path),
         inputs=specs,
