@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 from edgeengine.errors import UserError
 from edgeengine.graph.load import Model
+from edgeengine.graph.quantized import private
 from edgeengine.graph.tensors import bodies_of_attribute
 
 # Never copied: two copies would draw different numbers.
@@ -32,7 +33,8 @@ class Dataflow:
     `reads[i]` and `writes[i]` are the tensor names of node i, captured names included. `order` lists the live run-time
     nodes (those some graph output depends on) in a stable topological order; `constants` are the constant nodes, in
     `constant_order`. `initializers` includes the lifted Constant nodes. `readers[t]` are the live run-time nodes that
-    read t.
+    read t. `nodes` are the model's, then copies of its shared dequantizers; `copies` maps the tensors these make to the
+    model's own (see `quantized.py`).
     """
 
     model: Model
@@ -48,6 +50,7 @@ class Dataflow:
     order: tuple[int, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    copies: dict[str, str]
 
     def label(self, node: int) -> str:
         """How messages name a node: "Conv 'conv_1'", or "Conv #12" where it has no name."""
@@ -94,11 +97,11 @@ def reads_of(node: onnx.NodeProto) -> tuple[str, ...]:
 def analyze(model: Model) -> Dataflow:
     """Build the def-use view. Raises UserError when a tensor is made twice, read but never made, or part of a cycle."""
     graph = model.proto.graph
-    nodes = tuple(graph.node)
+    outputs = tuple(o.name for o in graph.output)
+    nodes, copies = private(graph.node, outputs)
     initializers = {t.name: t for t in graph.initializer}
     sparse = {s.values.name: s for s in graph.sparse_initializer}
     inputs = tuple(i.name for i in graph.input)
-    outputs = tuple(o.name for o in graph.output)
 
     producer: dict[str, int] = {}
     lifted: set[int] = set()
@@ -143,6 +146,7 @@ def analyze(model: Model) -> Dataflow:
         order=kept,
         inputs=inputs,
         outputs=outputs,
+        copies=copies,
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from edgeengine.errors import UserError
 from edgeengine.graph.dataflow import Dataflow, walk
 from edgeengine.graph.names import near
+from edgeengine.graph.quantized import is_dequantizer
 from edgeengine.graph.units import Unit, describe
 from edgeengine.spec.tensor import TensorSpec
 
@@ -154,6 +155,10 @@ class Cuts:
         todo = []
         for tensor in tensors:
             node = self.flow.producer.get(tensor)
+            if node is not None and is_dequantizer(self.flow.nodes[node]) and self.flow.is_runtime(tensor):
+                # Its readers dequantize for themselves: the cut is at the quantized tensor.
+                tensor = self.flow.nodes[node].input[0]
+                node = self.flow.producer.get(tensor)
             if node not in unit_of:
                 if tensor in self.flow.inputs:
                     raise UserError(f"{path}: {tensor!r} is an input of the model, nothing lies before it; cut further down")

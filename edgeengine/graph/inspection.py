@@ -48,18 +48,19 @@ _RUN_KEYS = (
 
 
 def _static(model: Model, flow: Dataflow) -> dict[str, object]:
-    elements, nbytes = parameters(flow.initializers.values(), flow.nodes)
-    control = [i for i, n in enumerate(flow.nodes) if bodies(n)]
+    nodes = model.proto.graph.node
+    elements, nbytes = parameters(flow.initializers.values(), nodes)
+    control = [i for i, n in enumerate(nodes) if bodies(n)]
     return {
         "file": model.path.name,
         "bytes": model.path.stat().st_size + sum((model.folder / f).stat().st_size for f in model.external),
         "sha256": model.sha256,
         "ir_version": model.proto.ir_version,
         "opset": dict(model.opset),
-        "nodes": len(flow.nodes),
-        "nodes_in_bodies": sum(1 for _ in walk(flow.nodes)) - len(flow.nodes),
+        "nodes": len(nodes),
+        "nodes_in_bodies": sum(1 for _ in walk(nodes)) - len(nodes),
         "constant_nodes": len(flow.constants),
-        "op_counts": op_counts(flow, range(len(flow.nodes))),
+        "op_counts": op_counts(flow, range(len(nodes))),
         "functions": [f"{f.domain}.{f.name}" for f in model.proto.functions],
         "control_flow": [flow.label(i) for i in control],
         "inputs": [_declared(v) for v in model.inputs],
