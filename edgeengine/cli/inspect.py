@@ -19,12 +19,13 @@ def command(
     model: Annotated[str, typer.Argument(help="The .onnx file.")],
     shape: Annotated[list[str] | None, typer.Option(help="Fix an input: name=1x3x224x224. Repeat for more.")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Value to run with: name=16000, or FILE.npz.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Make an input constant and fold what it decides: sr=16000.")] = None,
     json: Json = False,
 ) -> None:
     """Show operators, shapes, control flow, units, MACs and the narrowest places to cut."""
     from edgeengine.graph import inspect_model
 
-    found: dict[str, Any] = inspect_model(model, parse_shapes(shape), parse_inputs(input))
+    found: dict[str, Any] = inspect_model(model, parse_shapes(shape), parse_inputs(input), fix=parse_inputs(fix, "--fix"))
     if json:
         print_json(found)
         return

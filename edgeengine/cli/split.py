@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "edgeengine split model.onnx -o model.edge --parts 3",
     "edgeengine split model.onnx -o model.edge --at relu_3,pool_1",
-    "edgeengine split vad.onnx -o vad.edge --parts 2 --shape input=1x576 --input sr=16000",
+    "edgeengine split vad.onnx -o vad.edge --parts 5 --shape input=1x576 --fix sr=16000",
 )
 
 
@@ -28,6 +28,7 @@ def command(
     at: Annotated[list[str] | None, typer.Option(help="Cut after these tensors (T1,T2,…); repeat for more cuts.")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="Fix an input: name=1x3x224x224. Repeat for more.")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Value to verify with: name=16000, or FILE.npz.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Make an input constant and fold what it decides: sr=16000.")] = None,
     json: Json = False,
 ) -> None:
     """Cut a model into parts. The parts in chain give exactly what the whole gives, or the command fails."""
@@ -44,6 +45,7 @@ def command(
             at=[group.split(",") for group in at] if at else None,
             shapes=parse_shapes(shape),
             inputs=parse_inputs(input),
+            fix=parse_inputs(fix, "--fix"),
             progress=noting(bar),
         )
     report_bundle(bundle, json)

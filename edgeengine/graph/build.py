@@ -20,10 +20,11 @@ import onnxruntime
 import edgeengine
 from edgeengine.bundle import MANIFEST, WEIGHTS, Bundle, open_bundle, sha256
 from edgeengine.errors import UserError
-from edgeengine.graph.candidates import write_candidates
+from edgeengine.graph.candidates import Candidates, write_candidates
 from edgeengine.graph.child import run_in_child
+from edgeengine.graph.fix import fitting, with_fixed
 from edgeengine.graph.frontier import Segmentation
-from edgeengine.graph.load import load_model
+from edgeengine.graph.load import Model, load_model
 from edgeengine.graph.shapes import output_specs
 from edgeengine.graph.study import Study, study
 from edgeengine.spec.bundle import SCHEMA, Exactness, Manifest
@@ -39,14 +40,16 @@ def build_bundle(
     at: Sequence[Sequence[str]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
+    fix: Mapping[str, np.ndarray] | None = None,
     preprocessing: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
     """Cut the model at `model_path` into segments and write the bundle `out`, every candidate verified bit by bit.
 
     `parts` asks for that many segments, `at` for cuts after the given sets of tensors; without either it is up to four.
-    `shapes` (input name -> dimensions) and `inputs` (input name -> value used for verification) fix inputs; what they
-    leave open is assumed and reported through `progress(text, share done)`. An existing bundle at `out` is replaced.
+    `shapes` (input name -> dimensions) and `inputs` (input name -> value) say what to verify with; what they leave open is
+    assumed and reported through `progress(text, share done)`. `fix` (input name -> value) makes inputs constant and folds
+    what they decide (see `fix.py`). An existing bundle at `out` is replaced.
 
     Raises UserError for a model that cannot be loaded, run, cut so, or verified, and for an `out` that is no bundle.
     """
@@ -55,47 +58,62 @@ def build_bundle(
     if parts is not None and at is not None:
         raise UserError("give either a number of parts or the tensors to cut at, not both")
     tell("reading the model", 0.0)
-    model = load_model(model_path)
-    tell("running the model once", 0.05)
-    seen = study(model, shapes, inputs)
-    _refuse_random(seen)
-    for text in seen.tensors.assumed:
-        tell(text, 0.2)
-    segmentation = _cut(seen, parts, at)
-    for text in segmentation.notes:
-        tell(text, 0.2)
-    with _written_aside(target) as folder:
+    original = load_model(model_path)
+    given = fitting(original, fix or {})
+    with contextlib.ExitStack() as stack:
+        model = stack.enter_context(with_fixed(original, given))
+        tell("running the model once", 0.05)
+        seen = study(model, shapes, inputs)
+        _refuse_random(seen)
+        for text in seen.tensors.assumed:
+            tell(text, 0.2)
+        segmentation = _cut(seen, parts, at)
+        for text in segmentation.notes:
+            tell(text, 0.2)
+        folder = stack.enter_context(_written_aside(target))
         tell("extracting subgraphs", 0.25)
         candidates = write_candidates(seen, segmentation, folder)
-        subgraphs = candidates.subgraphs
-        tell(f"verifying {len(subgraphs)} subgraphs", 0.4)
-        exactness = run_in_child(candidates.verify_job(), seen.tensors.values, Exactness, str(model.path))
+        tell(f"verifying {len(candidates.subgraphs)} subgraphs", 0.4)
+        job = candidates.verify_job(str(original.path) if given else "", given)
+        exactness = run_in_child(job, seen.tensors.values | given, Exactness, str(model.path))
         tell("writing the manifest", 0.95)
-        manifest = Manifest(
-            schema=SCHEMA,
-            name=model.path.stem,
-            source=model.path.name,
-            source_sha256=model.sha256,
-            tools={
-                "edgeengine": edgeengine.__version__,
-                "numpy": np.__version__,
-                "onnx": onnx.__version__,
-                "onnxruntime": onnxruntime.__version__,
-            },
-            ir_version=model.proto.ir_version,
-            opset=model.opset,
-            inputs=seen.tensors.inputs,
-            outputs=output_specs(seen.flow, seen.tensors),
-            shapes=seen.tensors.fixed,
-            segments=candidates.segments,
-            subgraphs=subgraphs,
-            files={f: sha256(folder / f) for f in sorted({s.file for s in subgraphs} | {WEIGHTS})},
-            exactness=exactness,
-            preprocessing=dict(preprocessing or {}),
-        )
+        manifest = _manifest(original, candidates, exactness, given, dict(preprocessing or {}))
         (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
     tell("done", 1.0)
     return open_bundle(target)
+
+
+def _manifest(
+    original: Model,
+    candidates: Candidates,
+    exactness: Exactness,
+    fixed: Mapping[str, np.ndarray],
+    preprocessing: dict[str, object],
+) -> Manifest:
+    seen, subgraphs = candidates.seen, candidates.subgraphs
+    return Manifest(
+        schema=SCHEMA,
+        name=original.path.stem,
+        source=original.path.name,
+        source_sha256=original.sha256,
+        tools={
+            "edgeengine": edgeengine.__version__,
+            "numpy": np.__version__,
+            "onnx": onnx.__version__,
+            "onnxruntime": onnxruntime.__version__,
+        },
+        ir_version=original.proto.ir_version,
+        opset=original.opset,
+        inputs=seen.tensors.inputs,
+        outputs=output_specs(seen.flow, seen.tensors),
+        shapes=seen.tensors.fixed,
+        segments=candidates.segments,
+        subgraphs=subgraphs,
+        files={f: sha256(candidates.folder / f) for f in sorted({s.file for s in subgraphs} | {WEIGHTS})},
+        exactness=exactness,
+        preprocessing=preprocessing,
+        fixed={name: np.array2string(value, threshold=8) for name, value in fixed.items()},
+    )
 
 
 def _cut(seen: Study, parts: int | None, at: Sequence[Sequence[str]] | None) -> Segmentation:

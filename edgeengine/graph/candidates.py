@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,8 @@ class Candidates:
     subgraphs: tuple[SubgraphSpec, ...]
     pins: tuple[str, ...]
 
-    def verify_job(self) -> VerifyJob:
+    def verify_job(self, original: str = "", fixed: Collection[str] = ()) -> VerifyJob:
+        """Verify all of them; `original` and `fixed` as VerifyJob has them."""
         tensors = self.seen.tensors
         return VerifyJob(
             source=str(self.seen.flow.model.path),
@@ -40,6 +41,8 @@ class Candidates:
             shapes=tensors.fixed,
             batched=tensors.batched,
             pins=self.pins,
+            original=original,
+            fixed=tuple(fixed),
         )
 
 

@@ -21,10 +21,12 @@ import numpy as np
 
 import edgeengine
 from edgeengine.errors import InternalError, UserError
+from edgeengine.graph.fold import FoldJob, run_fold
 from edgeengine.graph.probe import ProbeJob, ProbeResult, run_probe
 from edgeengine.graph.verify import VerifyJob, run_verify
 from edgeengine.spec.bundle import Exactness
 
+Job = ProbeJob | VerifyJob | FoldJob
 _Result = TypeVar("_Result")
 _ERRORS = {"UserError": UserError, "InternalError": InternalError}
 
@@ -35,7 +37,7 @@ class _Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-def run_in_child(job: ProbeJob | VerifyJob, values: Mapping[str, np.ndarray], result: type[_Result], what: str) -> _Result:
+def run_in_child(job: Job, values: Mapping[str, np.ndarray], result: type[_Result], what: str) -> _Result:
     """Run `job` in a fresh process and return its result. `what` names the model in messages.
 
     Raises what the job raises (UserError, InternalError), and UserError when the process dies.
@@ -64,14 +66,16 @@ def run_in_child(job: ProbeJob | VerifyJob, values: Mapping[str, np.ndarray], re
     return msgspec.json.decode(outcome.ok, type=result)
 
 
-def execute(job: ProbeJob | VerifyJob, values: Mapping[str, np.ndarray]) -> ProbeResult | Exactness:
+def execute(job: Job, values: Mapping[str, np.ndarray]) -> ProbeResult | Exactness | tuple[bool, ...]:
     """Run a job in this process."""
+    if isinstance(job, FoldJob):
+        return run_fold(job)
     return run_probe(job, values) if isinstance(job, ProbeJob) else run_verify(job, values)
 
 
 def main(folder: Path) -> None:
     """Run the job in `folder` and write its result there."""
-    job = msgspec.json.decode((folder / "job.json").read_bytes(), type=ProbeJob | VerifyJob)
+    job = msgspec.json.decode((folder / "job.json").read_bytes(), type=Job)
     with np.load(folder / "values.npz", allow_pickle=False) as file:
         arrays = [file[f"v{i}"] for i in range(len(file["names"]))]
         values = dict(zip(file["names"].tolist(), arrays, strict=True))

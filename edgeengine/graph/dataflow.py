@@ -70,7 +70,7 @@ class Dataflow:
         return self.order.index(node), self.writes[node].index(tensor)
 
     def random_nodes(self) -> list[int]:
-        return [i for i in self.order if _is_random(self.nodes[i])]
+        return [i for i in self.order if is_random(self.nodes[i])]
 
 
 def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -124,7 +124,7 @@ def analyze(model: Model) -> Dataflow:
     runtime: set[int] = set()
     for i in order:
         made = any(name in inputs or producer.get(name) in runtime for name in reads[i])
-        if made or _is_random(nodes[i]):
+        if made or is_random(nodes[i]):
             runtime.add(i)
     live = _live(outputs, reads, producer)
     kept = tuple(i for i in order if i in runtime and i in live)
@@ -172,7 +172,8 @@ def _captured(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (o.name for o in graph.output if o.name not in defined)
 
 
-def _is_random(node: onnx.NodeProto) -> bool:
+def is_random(node: onnx.NodeProto) -> bool:
+    """Whether a node, or one inside its bodies, draws random numbers."""
     return any(n.op_type in RANDOM_OPS and n.domain in ("", "ai.onnx") for n in walk([node]))
 
 

@@ -11,6 +11,7 @@ import onnx
 from edgeengine.errors import UserError
 from edgeengine.graph.dataflow import Dataflow, analyze, bodies, walk
 from edgeengine.graph.dtypes import FROM_ONNX
+from edgeengine.graph.fix import with_fixed
 from edgeengine.graph.load import Model, load_model
 from edgeengine.graph.sizes import dims_of
 from edgeengine.graph.study import Study, op_counts, study
@@ -24,16 +25,27 @@ def inspect_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
     frontiers: int = 8,
+    fix: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, object]:
     """What is known of the model at `model_path`, as plain JSON-able values; up to `frontiers` narrowest frontiers.
 
-    `shapes` and `inputs` fix inputs as they do for `build_bundle`. A model that does not run is still described;
+    `shapes`, `inputs` and `fix` are as for `build_bundle`. A model that does not run is still described;
     "run_error" then says why, and what needs a run is None.
     Raises UserError for a file that does not load.
     """
-    model = load_model(model_path)
-    flow = analyze(model)
-    result = _static(model, flow)
+    original = load_model(model_path)
+    with with_fixed(original, fix or {}) as model:
+        return _inspect(original, model, shapes, inputs, frontiers)
+
+
+def _inspect(
+    original: Model,
+    model: Model,
+    shapes: Mapping[str, Sequence[int]] | None,
+    inputs: Mapping[str, np.ndarray] | None,
+    frontiers: int,
+) -> dict[str, object]:
+    result = _static(model, analyze(model)) | _file(original)
     try:
         seen = study(model, shapes, inputs)
     except UserError as e:
@@ -52,9 +64,7 @@ def _static(model: Model, flow: Dataflow) -> dict[str, object]:
     elements, nbytes = parameters(flow.initializers.values(), nodes)
     control = [i for i, n in enumerate(nodes) if bodies(n)]
     return {
-        "file": model.path.name,
-        "bytes": model.path.stat().st_size + sum((model.folder / f).stat().st_size for f in model.external),
-        "sha256": model.sha256,
+        **_file(model),
         "ir_version": model.proto.ir_version,
         "opset": dict(model.opset),
         "nodes": len(nodes),
@@ -67,6 +77,14 @@ def _static(model: Model, flow: Dataflow) -> dict[str, object]:
         "outputs": [_declared(v) for v in model.proto.graph.output],
         "parameters": elements,
         "weight_bytes": nbytes,
+    }
+
+
+def _file(model: Model) -> dict[str, object]:
+    return {
+        "file": model.path.name,
+        "bytes": model.path.stat().st_size + sum((model.folder / f).stat().st_size for f in model.external),
+        "sha256": model.sha256,
     }
 
 

@@ -30,7 +30,8 @@ Arrays = dict[str, np.ndarray]
 class VerifyJob(msgspec.Struct, frozen=True, tag="verify"):
     """`root` holds the subgraphs' files. `shapes` are used for `runs` inputs, `batched` for one more.
 
-    `outputs` are the model's own outputs, each once; `pins` the float16 boundary tensors (see `pins.py`).
+    `outputs` are the model's own outputs, each once; `pins` the float16 boundary tensors (see `pins.py`). Where inputs were
+    fixed, `original` is the model before, and `fixed` names those of the values that it is fed.
     """
 
     source: str
@@ -43,6 +44,8 @@ class VerifyJob(msgspec.Struct, frozen=True, tag="verify"):
     batched: dict[str, tuple[int, ...]] | None = None
     runs: int = 3
     pins: tuple[str, ...] = ()
+    original: str = ""
+    fixed: tuple[str, ...] = ()
 
 
 def run_verify(job: VerifyJob, values: Mapping[str, np.ndarray]) -> Exactness:
@@ -53,6 +56,8 @@ def run_verify(job: VerifyJob, values: Mapping[str, np.ndarray]) -> Exactness:
     """
     with open_source(Path(job.source), Path(job.root)) as source:
         references = _references(job, values, source)
+        if job.original:
+            _check_original(job, values, references)
         for subgraph in job.subgraphs:
             check_candidate(Path(job.root), subgraph, references, source.lean)
         whole, chain = _optimized_whole(job, references, source), _optimized_chain(job, references, source.lean)
@@ -149,6 +154,26 @@ def _references(job: VerifyJob, values: Mapping[str, np.ndarray], source: Source
         if not bit_equal(references[0][name], array):
             raise UserError(f"{job.source}: tensor {name!r} changes from run to run on the same input; it cannot be verified")
     return references
+
+
+def _check_original(job: VerifyJob, values: Mapping[str, np.ndarray], references: Iterable[Arrays]) -> None:
+    """The model with fixed inputs gives the same bits as the original fed the same values."""
+    given = {name: values[name] for name in job.fixed}
+    try:
+        with open_source(Path(job.original)) as source:
+            session = source.session(pins=job.pins)
+            for reference in references:
+                feeds = given | {i.name: reference[i.name] for i in job.inputs}
+                for name, array in zip(job.outputs, session.run(list(job.outputs), feeds), strict=True):
+                    # Float16 is rounded elsewhere in the two models (see `pins.py`).
+                    near = bool(job.pins) and _difference(reference[name], array)[1] <= TOLERANCE_FLOAT16
+                    if not near and not bit_equal(reference[name], array):
+                        raise InternalError(
+                            f"{job.original}: output {name!r} with {', '.join(job.fixed)} fixed is not bit-equal to the "
+                            f"model's own; please report this model"
+                        )
+    except RUNTIME_ERRORS as e:
+        raise UserError(f"{job.original}: ONNX Runtime cannot run it with the fixed inputs: {first_line(e)}") from e
 
 
 def _optimized_whole(job: VerifyJob, references: list[Arrays], source: Source) -> list[Arrays]:
