@@ -12,6 +12,7 @@ from edgeengine.errors import UserError
 from edgeengine.graph.dataflow import Dataflow, analyze, bodies, walk
 from edgeengine.graph.dtypes import FROM_ONNX
 from edgeengine.graph.fix import with_fixed
+from edgeengine.graph.lattice import Frontier
 from edgeengine.graph.load import Model, load_model
 from edgeengine.graph.sizes import dims_of
 from edgeengine.graph.study import Study, op_counts, study
@@ -54,8 +55,8 @@ def _inspect(
 
 
 _RUN_KEYS = (
-    "shapes", "assumed", "units", "macs", "unknown_ops", "frontiers", "single_tensor_cut", "most_parts",
-    "largest_unit", "unsupported",
+    "shapes", "assumed", "units", "macs", "unknown_ops", "frontiers", "widest", "frontiers_found",
+    "all_frontiers_found", "single_tensor_cut", "most_parts", "largest_unit", "unsupported",
 )  # fmt: skip
 
 
@@ -91,27 +92,32 @@ def _file(model: Model) -> dict[str, object]:
 def _run_time(seen: Study, frontiers: int) -> dict[str, object]:
     flow, cuts = seen.flow, seen.cuts
     macs, unknown = seen.macs(flow.order)
-    inner = cuts.at[1:-1]
-    narrowest = sorted(inner, key=lambda c: (len(c.tensors), c.nbytes, c.position))[:frontiers]
+    inner = cuts.lattice.frontiers[1:-1]
+    narrowest = sorted(inner, key=lambda f: (len(f.tensors), f.nbytes, f.size, f.before))[:frontiers]
+    widest = max(inner, key=lambda f: (f.nbytes, len(f.tensors)), default=None)
     return {
         "shapes": {n: list(s) for n, s in seen.tensors.fixed.items()},
         "assumed": list(seen.tensors.assumed),
         "units": len(seen.units),
         "macs": macs,
         "unknown_ops": list(unknown),
-        "frontiers": [
-            {
-                "position": c.position,
-                "tensors": [_tensor(seen.tensors.at[t]) for t in c.tensors],
-                "bytes": c.nbytes,
-                "share": round(float(cuts.share[c.position]), 4),
-            }
-            for c in sorted(narrowest, key=lambda c: c.position)
-        ],
-        "single_tensor_cut": any(len(c.tensors) == 1 for c in inner),
-        "most_parts": max(1, len(seen.units)),
+        "frontiers": [_frontier(seen, f) for f in sorted(narrowest, key=cuts.share)],
+        "widest": None if widest is None else _frontier(seen, widest),
+        "frontiers_found": len(inner),
+        "all_frontiers_found": cuts.lattice.complete,
+        "single_tensor_cut": any(len(f.tensors) == 1 for f in inner),
+        "most_parts": cuts.most,
         "largest_unit": cuts.largest() if seen.units else None,
         "unsupported": _unsupported(seen),
+    }
+
+
+def _frontier(seen: Study, frontier: Frontier) -> dict[str, object]:
+    return {
+        "position": frontier.size,
+        "tensors": [_tensor(seen.tensors.at[t]) for t in frontier.tensors],
+        "bytes": frontier.nbytes,
+        "share": round(seen.cuts.share(frontier), 4),
     }
 
 
