@@ -8,6 +8,7 @@ again and again, so that drift hits them alike; the figures are medians over the
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json as json_module
 import math
 import sys
@@ -33,7 +34,7 @@ from edgeengine.profiling import Candidate, candidates_of, chain_tensors, measur
 from edgeengine.spec import TensorSpec
 
 PARTS = 5
-SECONDS = 6.0
+SECONDS = 4.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def equal_node_counts(path: Path, folder: Path, model: Model) -> Bundle:
     with with_fixed(original, fitting(original, model.fix)) as fixed:
         seen = study(fixed, model.shapes)
         bounds = [round(k * len(seen.units) / PARTS) for k in range(PARTS + 1)]
-        groups = [seen.units[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        groups = [seen.units[a:b] for a, b in itertools.pairwise(bounds)]
         folder.mkdir()
         rank = {n: i for i, n in enumerate(seen.flow.order)}
         segments = tuple(tuple(sorted((n for u in g for n in u.nodes), key=rank.__getitem__)) for g in groups)

@@ -3,7 +3,8 @@
 A frontier is a downward-closed set of units: what runs before the cut. It need not be a prefix of one order of the file;
 parallel branches give many. They are enumerated size by size: all of them in a small graph, the lightest few of each
 size in a large one, and always the prefixes of the units' own order, which nest from end to end. What a cut costs is
-counted per tensor: bytes, and an overhead for each; a tensor that several later parts read counts once.
+counted per tensor: bytes, times what a boundary at it undoes (`boundary.py`), and an overhead for each; a tensor that
+several later parts read counts once.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgeengine.graph.boundary import factors
 from edgeengine.graph.dataflow import Dataflow
 from edgeengine.graph.units import Unit
 
 # What handing over one more tensor costs, as if it were that many bytes more.
-TENSOR_OVERHEAD_BYTES = 4096
+TENSOR_OVERHEAD_BYTES = 16384
 # Sets kept of each size: all that a graph of a dozen units has, fewer the larger the graph.
 _MOST_PER_SIZE, _LEAST_PER_SIZE, _EXPANDED = 1024, 2, 12_000
 # Frontiers searched for chains; of more, the lightest of each size.
@@ -39,19 +41,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Frontier:
-    """`before` is a bit per unit. `tensors` cross from them to the rest, in order of making."""
+    """`before` is a bit per unit. `tensors` cross from them to the rest, in order of making; `weight` ranks the cut."""
 
     before: int
     tensors: tuple[str, ...]
     nbytes: int
+    weight: int
 
     @property
     def size(self) -> int:
         return self.before.bit_count()
-
-    @property
-    def weight(self) -> int:
-        return self.nbytes + TENSOR_OVERHEAD_BYTES * len(self.tensors)
 
 
 class Lattice:
@@ -60,6 +59,7 @@ class Lattice:
     def __init__(self, flow: Dataflow, units: Sequence[Unit], nbytes: Callable[[str], int], limits: Limits | None = None):
         self.units = tuple(units)
         self._nbytes = nbytes
+        self._factors = factors(flow)
         unit_of = {n: u for u, unit in enumerate(self.units) for n in unit.nodes}
         self._maker = {t: u for u, unit in enumerate(self.units) for n in unit.nodes for t in flow.writes[n]}
         self._readers = {t: sum({1 << unit_of[r] for r in flow.readers.get(t, ())}) for t in self._maker}
@@ -94,11 +94,14 @@ class Lattice:
                 weights = np.zeros((len(block), len(index)), np.float32)
                 for row, frontier in zip(weights, self.frontiers[at : at + _BLOCK], strict=True):
                     for t in frontier.tensors:
-                        row[index[t]] = self._nbytes(t) + TENSOR_OVERHEAD_BYTES
+                        row[index[t]] = self._weight(t)
                 added = weights.sum(axis=1)[:, None] - weights @ made.T
                 added[~inside | (sizes[at : at + _BLOCK, None] == sizes)] = np.inf
                 self._steps.extend(added[k, : at + k].astype(np.float32) for k in range(len(block)))
         return self._steps
+
+    def _weight(self, tensor: str) -> int:
+        return self._nbytes(tensor) * self._factors.get(tensor, 1) + TENSOR_OVERHEAD_BYTES
 
     def _members(self) -> np.ndarray:
         """float32[frontiers, units]: 1 where a unit lies before a frontier."""
@@ -108,7 +111,7 @@ class Lattice:
         return bits[:, : len(self.units)].astype(np.float32)
 
     def _prefixes(self) -> tuple[Frontier, ...]:
-        frontier = Frontier(0, (), 0)
+        frontier = Frontier(0, (), 0, 0)
         result = [frontier]
         for u in range(len(self.units)):
             frontier = self._extended(frontier, u)
@@ -118,7 +121,7 @@ class Lattice:
     def _extended(self, frontier: Frontier, unit: int) -> Frontier:
         before = frontier.before | 1 << unit
         tensors = [t for t in (*frontier.tensors, *self._made[unit]) if self._readers[t] & ~before]
-        return Frontier(before, tuple(tensors), sum(map(self._nbytes, tensors)))
+        return Frontier(before, tuple(tensors), sum(map(self._nbytes, tensors)), sum(map(self._weight, tensors)))
 
     def _enumerate(self) -> list[Frontier]:
         """Inner frontiers by growing each kept set by each unit whose makers it holds."""

@@ -6,6 +6,7 @@ chosen by. How many subgraphs may be measured is a budget, and how many were is 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,11 +25,13 @@ from edgeengine.spec.bundle import SubgraphSpec
 # Measures subgraphs of a trial bundle, which are a chain from the model's inputs on: one latency each, in nanoseconds.
 Measure = Callable[[Bundle, Sequence[SubgraphSpec]], Sequence[float]]
 
-_ROUNDS = 4
 # Aim below the limit: what is measured once more may be a little slower.
 _MARGIN = 0.95
-# Of attempts whose longest part is within this factor of the shortest found, the one with the least sum is taken.
-_ALIKE = 1.1
+# How uneven the parts of an attempt may be estimated, in equal shares, one attempt each; and measured, where any is so
+# even. Of those the least sum wins, near-ties by the longest part.
+_SLACKS = (1.25, 1.5, 2.0, 2.0)
+_UNEVEN = 2.0
+_EVENNESS = 0.1
 
 
 @dataclass
@@ -54,21 +57,23 @@ class Timer:
     attempts: list[_Attempt] = field(default_factory=list)
 
     def by_count(self, parts: int) -> Segmentation:
-        """`parts` parts of equal measured time with few bytes crossing. Raises UserError as `Cuts.by_count` does."""
+        """`parts` parts of about equal measured time, of the least in sum. Raises UserError as `Cuts.by_count` does."""
         costs = self.cuts.unit_costs
         tried: set[tuple[tuple[int, ...], ...]] = set()
-        for _ in range(_ROUNDS):
-            segmentation = self.cuts.by_count(parts, costs)
+        segmentation = self.cuts.by_count(parts, costs)
+        # From even to uneven: a looser balance reaches boundaries that cost less.
+        for slack in (None, *_SLACKS):
+            if slack is not None:
+                with contextlib.suppress(UserError):
+                    segmentation = self.cuts.by_count(parts, costs, slack)
             if segmentation.segments in tried or parts == 1 or not self._affordable(parts):
-                break
+                continue
             tried.add(segmentation.segments)
-            attempt = self._try(segmentation)
-            costs = self._corrected(costs, attempt)
+            costs = self._corrected(costs, self._try(segmentation))
         if not self.attempts:
             return segmentation
-        shortest = min(a.longest_ns for a in self.attempts)
-        alike = [a for a in self.attempts if a.longest_ns <= _ALIKE * shortest]
-        return self._told(min(alike, key=lambda a: float(a.measured_ns.sum())))
+        even = [a for a in self.attempts if a.longest_ns <= _UNEVEN * a.measured_ns.mean()]
+        return self._told(min(even or self.attempts, key=lambda a: a.measured_ns.sum() + _EVENNESS * a.longest_ns))
 
     def by_limit(self, limit_ns: float) -> Segmentation:
         """As few parts as possible, none measured over `limit_ns`.
