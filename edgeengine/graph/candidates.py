@@ -64,6 +64,7 @@ class Writer:
         self._weights = lay_out(seen.flow, whole.initializers)
         self._weights.write(folder)
         self._types = _trusted(infer_types(seen.flow), seen.tensors)
+        self._recorded = _trusted({v.name: v for v in seen.flow.model.proto.graph.value_info}, seen.tensors)
 
     def write(self, segmentation: Segmentation, ranges: Sequence[Range], stem: str = "s") -> Candidates:
         """Write segments [start, stop) as `<stem><start>_<stop>.onnx` for every range."""
@@ -71,7 +72,7 @@ class Writer:
         parts = [part(flow, segments, start, stop) for start, stop in ranges]
         crossing = dict.fromkeys(t for p in parts for t in p.inputs if flow.is_runtime(t))
         pins = tuple(t for t in crossing if seen.tensors.at[t].dtype == "float16")
-        known = Known(seen.tensors.at, self._types, pins)
+        known = Known(seen.tensors.at, self._types, self._recorded, pins)
         subgraphs = []
         for what in parts:
             name = f"{stem}{what.start}_{what.stop}"
@@ -124,7 +125,7 @@ def _spec(seen: Study, name: str, what: Part, proto: onnx.ModelProto) -> Subgrap
 
 
 def _trusted(types: Mapping[str, onnx.ValueInfoProto], tensors: Tensors) -> dict[str, onnx.ValueInfoProto]:
-    """Inferred types that also hold for the run with batch 2 (where there was one)."""
+    """Types that also hold for the run with batch 2 (where there was one)."""
 
     def holds(name: str, value: onnx.ValueInfoProto) -> bool:
         dims, seen = value.type.tensor_type.shape.dim, tensors.batched_at.get(name)

@@ -30,6 +30,7 @@ def private(nodes: Sequence[onnx.NodeProto], outputs: Collection[str]) -> tuple[
     """
     makers = {n.output[0]: n for n in nodes if is_dequantizer(n) and n.output}
     taken = {t: t in outputs for t in makers}
+    used = {t for n in nodes for t in n.output}
     result = list(nodes)
     copies: dict[str, str] = {}
     for i, node in enumerate(nodes):
@@ -39,6 +40,8 @@ def private(nodes: Sequence[onnx.NodeProto], outputs: Collection[str]) -> tuple[
                 taken[tensor] = True
                 continue
             name = f"{tensor}/for_{i}"
+            while name in used:
+                name += "_"
             copy = onnx.NodeProto()
             copy.CopyFrom(makers[tensor])
             copy.output[:] = [name]

@@ -66,6 +66,8 @@ class Source:
 def open_source(path: Path, root: Path | None = None) -> Iterator[Source]:
     """The model at `path`, for as long as the block runs. `root` is a bundle folder whose weights are mapped as well."""
     proto = read_proto(path)
+    # Recorded shapes may be wrong, and ONNX Runtime plans memory by them; it infers what it needs itself.
+    del proto.graph.value_info[:]
     total = sum(nbytes(t) for t in proto.graph.initializer)
     own = [t for t in proto.graph.initializer if is_external(t) and external_slice(t)[0] == path.name]
     elsewhere = {external_slice(t)[0] for t in proto.graph.initializer if is_external(t)} - {path.name}

@@ -132,3 +132,11 @@ def test_types_no_boundary_carries_stay_inside(saved: Save) -> None:
     path = saved(model(nodes, [x_in("N", 8)], ["y"], [weight("scale", 0.05)], opset=21, ir=10))
     bundle = build_bundle(path, path.with_suffix(".edge"), parts=2)
     assert [t.dtype for t in bundle.manifest.subgraph("s1_2").inputs] == ["float32", "float32"]
+
+
+def test_copies_take_no_name_that_is_in_use(saved: Save) -> None:
+    nodes = [q("x", "rq"), dq("rq", "rd"), node("Relu", ["rd"], ["r"]), node("Neg", ["rd"], ["rd/for_3"]),
+             node("Add", ["r", "rd/for_3"], ["y"])]  # fmt: skip
+    path = saved(model(nodes, [x_in("N", 8)], ["y"], PARAMETERS))
+    bundle = build_bundle(path, path.with_suffix(".edge"), parts=4)
+    assert_same_bits(run_chain(bundle, {"x": X}), run_source(path, {"x": X}))
