@@ -7,6 +7,8 @@ model and arguments give the same bytes, unless the cut was measured.
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -130,12 +132,32 @@ def _check_target(target: Path) -> Path:
     return target
 
 
+def _sweep(target: Path) -> None:
+    """Remove what builds of `target` left behind whose process was killed."""
+    prefix = f".{target.name}."
+    for left in target.parent.glob(f"{glob.escape(prefix)}*"):
+        pid = left.name.removeprefix(prefix).partition(".")[0]
+        if pid.isdigit() and int(pid) != os.getpid() and not _is_alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # someone else's
+    return True
+
+
 @contextlib.contextmanager
 def _written_aside(target: Path) -> Iterator[Path]:
     """A temporary folder beside `target` that takes its place when the block succeeds, and is gone when it does not."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        _sweep(target)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.{os.getpid()}.", dir=target.parent))
     except OSError as e:
         raise UserError(f"{target}: cannot be written ({e.strerror}); choose another place") from e
     retired = folder.with_name(folder.name + ".old")

@@ -42,25 +42,30 @@ def run_in_child(job: Job, values: Mapping[str, np.ndarray], result: type[_Resul
 
     Raises what the job raises (UserError, InternalError), and UserError when the process dies.
     """
-    with tempfile.TemporaryDirectory(prefix="edgeengine-") as name:
-        folder = Path(name)
-        (folder / "job.json").write_bytes(msgspec.json.encode(job))
-        # Strings go as fixed-width text: numpy would pickle objects.
-        arrays = {f"v{i}": a.astype(str) if a.dtype == object else a for i, a in enumerate(values.values())}
-        np.savez(folder / "values.npz", names=np.array(list(values), dtype=str), **arrays)  # type: ignore[arg-type]
-        root = str(Path(edgeengine.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
-        done = subprocess.run(
-            [sys.executable, "-m", "edgeengine.graph.child", name],
-            env=os.environ | {"PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-        )
-        file = folder / "result.json"
-        if not file.is_file():
-            raise UserError(f"{what}: the process that runs the model {_death(done)}; it needs a smaller or mended model")
-        outcome = msgspec.json.decode(file.read_bytes(), type=_Outcome)
+    try:
+        with tempfile.TemporaryDirectory(prefix="edgeengine-") as name:
+            folder = Path(name)
+            (folder / "job.json").write_bytes(msgspec.json.encode(job))
+            # Strings go as fixed-width text: numpy would pickle objects.
+            arrays = {f"v{i}": a.astype(str) if a.dtype == object else a for i, a in enumerate(values.values())}
+            np.savez(folder / "values.npz", names=np.array(list(values), dtype=str), **arrays)  # type: ignore[arg-type]
+            root = str(Path(edgeengine.__file__).parents[1])
+            path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+            done = subprocess.run(
+                [sys.executable, "-m", "edgeengine.graph.child", name],
+                env=os.environ | {"PYTHONPATH": path},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+            )
+            file = folder / "result.json"
+            if not file.is_file():
+                raise UserError(f"{what}: the process that runs the model {_death(done)}; it needs a smaller or mended model")
+            outcome = msgspec.json.decode(file.read_bytes(), type=_Outcome)
+    except OSError as e:
+        raise UserError(
+            f"{tempfile.gettempdir()}: cannot be written ({e}); free some space or set TMPDIR to another place"
+        ) from e
     if outcome.error:
         raise _ERRORS[outcome.error](outcome.message)
     return msgspec.json.decode(outcome.ok, type=result)

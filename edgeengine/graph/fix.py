@@ -59,10 +59,13 @@ def with_fixed(model: Model, values: Mapping[str, np.ndarray]) -> Iterator[Model
         folder = Path(name)
         proto = onnx.ModelProto()
         proto.CopyFrom(model.proto)
-        _make_constant(proto.graph, checked)
-        _fold(model, proto, folder)
         path = folder / model.path.name
-        _save(model, proto, path)
+        try:
+            _make_constant(proto.graph, checked)
+            _fold(model, proto, folder)
+            _save(model, proto, path)
+        except OSError as e:
+            raise UserError(f"{folder.parent}: cannot be written ({e}); free some space or set TMPDIR to another place") from e
         try:
             yield load_model(path)
         except UserError as e:
