@@ -21,10 +21,10 @@ class Measurer:
         self.processor = next(p for p in choose_processors([processor] if processor else None) if p.usable)
 
     def __call__(self, bundle: Bundle, subgraphs: Sequence[SubgraphSpec]) -> list[float]:
-        from edgeengine.devices import device_id
+        """Each part as it runs in the chain of all parts, and the whole, run in turn with them."""
         from edgeengine.devices.providers import load_providers
         from edgeengine.io import make_source
-        from edgeengine.profiling import Candidate, chain_tensors, measure_back_to_back
+        from edgeengine.profiling import Candidate, measure_steps
         from edgeengine.spec import TensorSpec
 
         manifest = bundle.manifest
@@ -32,14 +32,12 @@ class Measurer:
         given = {s.name: np.asarray(self._inputs[s.name], s.dtype).reshape(s.dims) for s in specs if s.name in self._inputs}
         rest = [s for s in specs if s.name not in given]
         inputs = given | (make_source("random:0", rest).read(0, 0) if rest else {})
+        candidates = [Candidate(bundle, s, self.processor) for s in subgraphs]
+        parts, whole = candidates[: manifest.segments], candidates[manifest.segments :]
         providers = load_providers()
         try:
-            tensors = chain_tensors(bundle, inputs, providers[self.processor.provider], self.processor)
-            rows = measure_back_to_back(
-                [Candidate(bundle, s, self.processor) for s in subgraphs],
-                {bundle.hash: tensors}, providers, device_id(), budget_s=self._seconds,
-            )  # fmt: skip
+            measured = measure_steps([c for c in (parts, whole) if c], inputs, providers, budget_s=self._seconds)
         finally:
             for provider in providers.values():
                 provider.close()
-        return [float(r.latency.p50_ns) for r in rows]
+        return [float(latency.p50_ns) for chain in measured for latency in chain]

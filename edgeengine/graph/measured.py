@@ -22,7 +22,8 @@ from edgeengine.graph.manifest import encode, manifest_of
 from edgeengine.graph.units import describe
 from edgeengine.spec.bundle import SubgraphSpec
 
-# Measures subgraphs of a trial bundle, which are a chain from the model's inputs on: one latency each, in nanoseconds.
+# Measures subgraphs of a trial bundle, in turn, so that drift hits all alike: the parts of a chain from the model's inputs
+# on, then the whole. One latency each, in nanoseconds.
 Measure = Callable[[Bundle, Sequence[SubgraphSpec]], Sequence[float]]
 
 # Aim below the limit: what is measured once more may be a little slower.
@@ -36,12 +37,20 @@ _EVENNESS = 0.1
 
 @dataclass
 class _Attempt:
+    """A cut, its parts as measured, and the whole as measured between them: what attempts are compared by."""
+
     segmentation: Segmentation
     measured_ns: np.ndarray
+    whole_ns: float
 
     @property
     def longest_ns(self) -> float:
         return float(self.measured_ns.max())
+
+    @property
+    def score(self) -> float:
+        """The sum of the parts over the whole, near-ties by the longest."""
+        return float(self.measured_ns.sum() + _EVENNESS * self.longest_ns) / max(self.whole_ns, 1.0)
 
 
 @dataclass
@@ -73,7 +82,7 @@ class Timer:
         if not self.attempts:
             return segmentation
         even = [a for a in self.attempts if a.longest_ns <= _UNEVEN * a.measured_ns.mean()]
-        return self._told(min(even or self.attempts, key=lambda a: a.measured_ns.sum() + _EVENNESS * a.longest_ns))
+        return self._told(min(even or self.attempts, key=lambda a: a.score))
 
     def by_limit(self, limit_ns: float) -> Segmentation:
         """As few parts as possible, none measured over `limit_ns`.
@@ -114,11 +123,11 @@ class Timer:
         return self._told(best)
 
     def _affordable(self, parts: int) -> bool:
-        return self.used + parts <= self.budget
+        return self.used + parts + 1 <= self.budget
 
     def _try(self, segmentation: Segmentation) -> _Attempt:
         count = len(segmentation.segments)
-        chain: list[Range] = finest(count)
+        chain: list[Range] = finest(count) + ([(0, count)] if count > 1 else [])
         trial = self.writer.write(segmentation, chain, stem=f"trial{self.used}_")
         manifest = manifest_of(self.original, trial)
         bundle = Bundle(self.writer.folder, hashlib.sha256(encode(manifest)).hexdigest(), manifest)
@@ -127,8 +136,8 @@ class Timer:
         finally:
             for subgraph in trial.subgraphs:
                 bundle.file(subgraph).unlink()
-        self.used += count
-        attempt = _Attempt(segmentation, measured)
+        self.used += len(chain)
+        attempt = _Attempt(segmentation, measured[:count], float(measured[-1]))
         self.attempts.append(attempt)
         return attempt
 

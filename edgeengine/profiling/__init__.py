@@ -2,7 +2,7 @@
 
 from edgeengine.profiling.back_to_back import BACK_TO_BACK, measure_back_to_back
 from edgeengine.profiling.candidate import Candidate, candidates_of, chain_tensors
-from edgeengine.profiling.chain import measure_chains
+from edgeengine.profiling.chain import measure_chains, measure_steps
 from edgeengine.profiling.paced import Paced, PacedItem, measure_paced, period_condition
 from edgeengine.profiling.store import ProfileStore, export_json
 
@@ -18,5 +18,6 @@ __all__ = [
     "measure_back_to_back",
     "measure_chains",
     "measure_paced",
+    "measure_steps",
     "period_condition",
 ]

@@ -27,7 +27,9 @@ class Clock:
         self.ms, self.overhead, self.measured = ms, overhead, 0
 
     def __call__(self, bundle: Bundle, subgraphs: Sequence[SubgraphSpec]) -> list[float]:
-        assert [s.start for s in subgraphs] == list(range(len(subgraphs))) and subgraphs[-1].stop == bundle.manifest.segments
+        count = bundle.manifest.segments
+        assert [(s.start, s.stop) for s in subgraphs][:count] == [(k, k + 1) for k in range(count)]
+        assert len(subgraphs) == (count + 1 if count > 1 else 1) and (subgraphs[-1].start, subgraphs[-1].stop) == (0, count)
         self.measured += len(subgraphs)
         return [self.of(bundle, s) * MS for s in subgraphs]
 
