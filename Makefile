@@ -40,7 +40,7 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml apps/coach/pyproject.toml constrai
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
-	$(PIP) -r requirements/dev.txt
+	$(PIP) -e '.[cli,draw]' -r requirements/dev.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.dev requirements/test-models.txt converters/pyproject.toml

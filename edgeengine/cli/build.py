@@ -21,6 +21,7 @@ def command(
     output: Annotated[str, typer.Option("-o", "--output", help="The bundle to write, NAME.edge.")],
     shape: Annotated[list[str] | None, typer.Option(help="Fix an input: name=1x3x224x224. Repeat for more.")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Value to verify with: name=16000, or FILE.npz.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Make an input constant and fold what it decides: sr=16000.")] = None,
     json: Json = False,
 ) -> None:
     """Make a bundle: candidate subgraphs, weights, manifest. What runs where is decided later, by the plan."""
@@ -28,6 +29,11 @@ def command(
 
     with progress_bar() as bar:
         bundle = build_bundle(
-            model, output, shapes=parse_shapes(shape), inputs=parse_inputs(input), progress=noting(bar)
-        )  # fmt: skip
+            model,
+            output,
+            shapes=parse_shapes(shape),
+            inputs=parse_inputs(input),
+            fix=parse_inputs(fix, "--fix"),
+            progress=noting(bar),
+        )
     report_bundle(bundle, json)

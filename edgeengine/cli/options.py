@@ -23,33 +23,33 @@ def parse_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def parse_inputs(given: list[str] | None) -> dict[str, np.ndarray]:
+def parse_inputs(given: list[str] | None, option: str = "--input") -> dict[str, np.ndarray]:
     """["sr=16000", "values.npz"] -> arrays by input name."""
     inputs: dict[str, np.ndarray] = {}
     for text in given or []:
         name, separator, value = text.rpartition("=")
         if separator:
-            inputs[name] = _scalar(value, name)
+            inputs[name] = _scalar(value, name, option)
         elif text.endswith(".npz"):
-            inputs |= _archive(Path(text))
+            inputs |= _archive(Path(text), option)
         else:
-            raise UserError(f"--input {text!r} is neither name=VALUE nor a .npz file")
+            raise UserError(f"{option} {text!r} is neither name=VALUE nor a .npz file")
     return inputs
 
 
-def _scalar(value: str, name: str) -> np.ndarray:
+def _scalar(value: str, name: str, option: str) -> np.ndarray:
     try:
         return np.array(float(value) if any(c in value for c in ".eEni") else int(value))
     except ValueError as e:
-        raise UserError(f"--input {name}={value}: not a number; arrays come from a .npz file") from e
+        raise UserError(f"{option} {name}={value}: not a number; arrays come from a .npz file") from e
 
 
-def _archive(file: Path) -> dict[str, np.ndarray]:
+def _archive(file: Path, option: str) -> dict[str, np.ndarray]:
     try:
         with file.open("rb") as f, np.load(f, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, TypeError, BadZipFile) as e:
-        raise UserError(f"--input {file}: cannot be read as .npz without pickles ({e})") from e
+        raise UserError(f"{option} {file}: cannot be read as .npz without pickles ({e})") from e
 
 
 def fit_input(value: np.ndarray, spec: TensorSpec) -> np.ndarray:

@@ -16,26 +16,39 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "edgeengine split model.onnx -o model.edge --parts 3",
+    "edgeengine split model.onnx -o model.edge --max-part-ms 2",
     "edgeengine split model.onnx -o model.edge --at relu_3,pool_1",
-    "edgeengine split vad.onnx -o vad.edge --parts 2 --shape input=1x576 --input sr=16000",
+    "edgeengine split vad.onnx -o vad.edge --parts 5 --shape input=1x576 --fix sr=16000",
 )
 
 
 def command(
     model: Annotated[str, typer.Argument(help="The .onnx file.")],
     output: Annotated[str, typer.Option("-o", "--output", help="The bundle to write, NAME.edge.")],
-    parts: Annotated[int | None, typer.Option(help="Number of parts.")] = None,
+    parts: Annotated[int | None, typer.Option(help="Number of parts, of equal measured time.")] = None,
+    max_part_ms: Annotated[float | None, typer.Option(help="As few parts as possible, none longer than this.")] = None,
     at: Annotated[list[str] | None, typer.Option(help="Cut after these tensors (T1,T2,…); repeat for more cuts.")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="Fix an input: name=1x3x224x224. Repeat for more.")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Value to verify with: name=16000, or FILE.npz.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Make an input constant and fold what it decides: sr=16000.")] = None,
+    max_tensors: Annotated[int | None, typer.Option(help="A boundary passes at most this many tensors.")] = None,
+    max_bytes: Annotated[int | None, typer.Option(help="A boundary passes at most this many bytes.")] = None,
+    budget: Annotated[int, typer.Option(help="Measure, and keep as candidates, at most this many subgraphs.")] = 64,
+    processor: Annotated[str | None, typer.Option(help="Measure on this one; the first of 'edgeengine devices' else.")] = None,
+    measure: Annotated[bool, typer.Option(help="Balance --parts by time measured here, else by operations counted.")] = True,
     json: Json = False,
 ) -> None:
     """Cut a model into parts. The parts in chain give exactly what the whole gives, or the command fails."""
+    from edgeengine.cli.measuring import Measurer
     from edgeengine.errors import UserError
-    from edgeengine.graph import build_bundle
+    from edgeengine.graph import Limits, build_bundle
 
-    if parts is None and not at:
-        raise UserError("split: say how: --parts N or --at TENSOR,…; 'edgeengine inspect MODEL' lists good places")
+    if parts is None and not at and max_part_ms is None:
+        raise UserError(
+            "split: say how: --parts N, --max-part-ms X or --at TENSOR,…; 'edgeengine inspect MODEL' lists good places"
+        )
+    limited = max_tensors is not None or max_bytes is not None
+    given = parse_inputs(input)
     with progress_bar() as bar:
         bundle = build_bundle(
             model,
@@ -43,7 +56,12 @@ def command(
             parts=parts,
             at=[group.split(",") for group in at] if at else None,
             shapes=parse_shapes(shape),
-            inputs=parse_inputs(input),
+            max_part_ms=max_part_ms,
+            measure=Measurer(given, processor) if not at and (measure or max_part_ms is not None) else None,
+            budget=budget,
+            limits=Limits(max_tensors, max_bytes) if limited else None,
+            inputs=given,
+            fix=parse_inputs(fix, "--fix"),
             progress=noting(bar),
         )
     report_bundle(bundle, json)
@@ -53,7 +71,7 @@ def noting(bar: Bar) -> Callable[[str, float], None]:
     """Progress that also keeps what was assumed on screen."""
 
     def tell(text: str, share: float) -> None:
-        if text.startswith("assum") or "--shape" in text or "--input" in text or "beyond" in text:
+        if text.startswith(("assum", "the cut at", "measured ")) or "--shape" in text or "--input" in text:
             note(text)
         bar(text, share)
 

@@ -5,7 +5,9 @@ Imports onnx (protobuf) and onnxruntime. Everything that runs a model does so in
 
 from edgeengine.graph.build import build_bundle
 from edgeengine.graph.inspection import inspect_model
+from edgeengine.graph.lattice import Limits
 from edgeengine.graph.load import load_model
+from edgeengine.graph.measured import Measure
 from edgeengine.graph.shapes import declared_inputs
 
-__all__ = ["build_bundle", "declared_inputs", "inspect_model", "load_model"]
+__all__ = ["Limits", "Measure", "build_bundle", "declared_inputs", "inspect_model", "load_model"]

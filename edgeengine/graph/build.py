@@ -1,32 +1,33 @@
-"""Build a bundle: cut a model, extract every candidate subgraph, verify all of them, write the folder in one step.
+"""Build a bundle: cut a model, extract candidate subgraphs, verify all of them, write the folder in one step.
 
 A bundle is written into a temporary sibling folder and renamed into place, so it is there whole or not at all. The same
-model and arguments give the same bytes.
+model and arguments give the same bytes, unless the cut was measured.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
-import onnx
-import onnxruntime
 
-import edgeengine
-from edgeengine.bundle import MANIFEST, WEIGHTS, Bundle, open_bundle, sha256
+from edgeengine.bundle import MANIFEST, Bundle, open_bundle
 from edgeengine.errors import UserError
-from edgeengine.graph.candidates import write_candidates
+from edgeengine.graph.candidates import CANDIDATES, Writer, ranges
 from edgeengine.graph.child import run_in_child
+from edgeengine.graph.fix import fitting, with_fixed
 from edgeengine.graph.frontier import Segmentation
+from edgeengine.graph.lattice import Limits
 from edgeengine.graph.load import load_model
-from edgeengine.graph.shapes import output_specs
+from edgeengine.graph.manifest import encode, manifest_of
+from edgeengine.graph.measured import Measure, Timer
 from edgeengine.graph.study import Study, study
-from edgeengine.spec.bundle import SCHEMA, Exactness, Manifest
+from edgeengine.spec.bundle import Exactness
 
 Progress = Callable[[str, float], None]
 
@@ -37,65 +38,75 @@ def build_bundle(
     *,
     parts: int | None = None,
     at: Sequence[Sequence[str]] | None = None,
+    max_part_ms: float | None = None,
+    measure: Measure | None = None,
+    budget: int = CANDIDATES,
+    limits: Limits | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
+    fix: Mapping[str, np.ndarray] | None = None,
     preprocessing: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
     """Cut the model at `model_path` into segments and write the bundle `out`, every candidate verified bit by bit.
 
-    `parts` asks for that many segments, `at` for cuts after the given sets of tensors; without either it is up to four.
-    `shapes` (input name -> dimensions) and `inputs` (input name -> value used for verification) fix inputs; what they
-    leave open is assumed and reported through `progress(text, share done)`. An existing bundle at `out` is replaced.
+    `parts` asks for that many segments, `at` for cuts after the given sets of tensors, `max_part_ms` for as few segments
+    as possible with none over that time; without any it is up to four. `measure` (see `measured.py`) balances `parts` by
+    measured time, and `max_part_ms` needs it; at most `budget` subgraphs are measured, and as many written. `limits` bound
+    what a boundary may carry.
+
+    `shapes` (input name -> dimensions) and `inputs` (input name -> value) say what to verify with; what they leave open is
+    assumed and reported through `progress(text, share done)`. `fix` (input name -> value) makes inputs constant and folds
+    what they decide (see `fix.py`). An existing bundle at `out` is replaced.
 
     Raises UserError for a model that cannot be loaded, run, cut so, or verified, and for an `out` that is no bundle.
     """
     tell = progress or (lambda text, share: None)
     target = _check_target(Path(out))
-    if parts is not None and at is not None:
-        raise UserError("give either a number of parts or the tensors to cut at, not both")
+    _check_ways(parts, at, max_part_ms, measure, budget)
     tell("reading the model", 0.0)
-    model = load_model(model_path)
-    tell("running the model once", 0.05)
-    seen = study(model, shapes, inputs)
-    _refuse_random(seen)
-    for text in seen.tensors.assumed:
-        tell(text, 0.2)
-    segmentation = _cut(seen, parts, at)
-    for text in segmentation.notes:
-        tell(text, 0.2)
-    with _written_aside(target) as folder:
-        tell("extracting subgraphs", 0.25)
-        candidates = write_candidates(seen, segmentation, folder)
-        subgraphs = candidates.subgraphs
-        tell(f"verifying {len(subgraphs)} subgraphs", 0.4)
-        exactness = run_in_child(candidates.verify_job(), seen.tensors.values, Exactness, str(model.path))
+    original = load_model(model_path)
+    given = fitting(original, fix or {})
+    with contextlib.ExitStack() as stack:
+        model = stack.enter_context(with_fixed(original, given))
+        tell("running the model once", 0.05)
+        seen = study(model, shapes, inputs, limits)
+        _refuse_random(seen)
+        for text in seen.tensors.assumed:
+            tell(text, 0.2)
+        # What can be refused without writing is.
+        segmentation = _cut(seen, parts, at) if max_part_ms is None else None
+        folder = stack.enter_context(_written_aside(target))
+        tell("extracting subgraphs", 0.2)
+        writer = Writer(seen, folder)
+        if measure is not None and at is None and (parts is not None or max_part_ms is not None):
+            tell("measuring cuts", 0.25)
+            timer = Timer(original, seen.cuts, writer, measure, budget)
+            segmentation = timer.by_limit(max_part_ms * 1e6) if max_part_ms is not None else timer.by_count(parts or 1)
+        assert segmentation is not None
+        for text in segmentation.notes:
+            tell(text, 0.3)
+        count = len(segmentation.segments)
+        candidates = writer.write(segmentation, ranges(count, budget))
+        every = count * (count + 1) // 2
+        tell(f"verifying {len(candidates.subgraphs)} of {every} candidate subgraphs (budget {budget})", 0.4)
+        job = candidates.verify_job(str(original.path) if given else "", given)
+        exactness = run_in_child(job, seen.tensors.values | given, Exactness, str(model.path))
         tell("writing the manifest", 0.95)
-        manifest = Manifest(
-            schema=SCHEMA,
-            name=model.path.stem,
-            source=model.path.name,
-            source_sha256=model.sha256,
-            tools={
-                "edgeengine": edgeengine.__version__,
-                "numpy": np.__version__,
-                "onnx": onnx.__version__,
-                "onnxruntime": onnxruntime.__version__,
-            },
-            ir_version=model.proto.ir_version,
-            opset=model.opset,
-            inputs=seen.tensors.inputs,
-            outputs=output_specs(seen.flow, seen.tensors),
-            shapes=seen.tensors.fixed,
-            segments=candidates.segments,
-            subgraphs=subgraphs,
-            files={f: sha256(folder / f) for f in sorted({s.file for s in subgraphs} | {WEIGHTS})},
-            exactness=exactness,
-            preprocessing=dict(preprocessing or {}),
-        )
-        (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        (folder / MANIFEST).write_bytes(encode(manifest_of(original, candidates, exactness, given, preprocessing)))
     tell("done", 1.0)
     return open_bundle(target)
+
+
+def _check_ways(parts: int | None, at: object | None, max_part_ms: float | None, measure: Measure | None, budget: int) -> None:
+    if sum(way is not None for way in (parts, at, max_part_ms)) > 1:
+        raise UserError("give one of a number of parts, the tensors to cut at and the longest time of a part, not both")
+    if max_part_ms is not None and not max_part_ms > 0:
+        raise UserError(f"a part of {max_part_ms} ms: give a time above 0")
+    if max_part_ms is not None and measure is None:
+        raise UserError("the longest time of a part needs measuring: pass measure")
+    if budget < 1:
+        raise UserError(f"a budget of {budget} subgraphs: give at least 1")
 
 
 def _cut(seen: Study, parts: int | None, at: Sequence[Sequence[str]] | None) -> Segmentation:
@@ -114,11 +125,43 @@ def _refuse_random(seen: Study) -> None:
 
 
 def _check_target(target: Path) -> Path:
-    if target.is_symlink() or (target.exists() and not (target / MANIFEST).is_file()):
-        raise UserError(f"{target}: exists and is no bundle; give another name or remove it")
+    """Only a bundle may be replaced, and only one that holds nothing else: the whole folder goes."""
+    if target.is_symlink() or (target.exists() and not _holds_only_a_bundle(target)):
+        raise UserError(f"{target}: exists and is no bundle, or holds other files too; give another name or remove it")
     if not target.name:
         raise UserError(f"{target}: is no name for a bundle; give one like model.edge")
     return target
+
+
+def _holds_only_a_bundle(folder: Path) -> bool:
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.DecodeError):
+        return False
+    listed = manifest.get("files")
+    if "segments" not in manifest or not isinstance(listed, dict):
+        return False
+    found = {f.relative_to(folder).as_posix() for f in folder.rglob("*") if not f.is_dir()}
+    return found <= {MANIFEST, *listed}
+
+
+def _sweep(target: Path) -> None:
+    """Remove what builds of `target` left behind whose process was killed."""
+    prefix = f".{target.name}."
+    for left in target.parent.glob(f"{glob.escape(prefix)}*"):
+        pid = left.name.removeprefix(prefix).partition(".")[0]
+        if pid.isdigit() and int(pid) != os.getpid() and not _is_alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # someone else's
+    return True
 
 
 @contextlib.contextmanager
@@ -126,7 +169,8 @@ def _written_aside(target: Path) -> Iterator[Path]:
     """A temporary folder beside `target` that takes its place when the block succeeds, and is gone when it does not."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        _sweep(target)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.{os.getpid()}.", dir=target.parent))
     except OSError as e:
         raise UserError(f"{target}: cannot be written ({e.strerror}); choose another place") from e
     retired = folder.with_name(folder.name + ".old")

@@ -1,8 +1,12 @@
-"""Write the candidate subgraphs of a segmentation: every contiguous range of segments, sharing one weights file."""
+"""Write the candidate subgraphs of a segmentation, sharing one weights file: ranges of consecutive segments.
+
+Every range is a candidate while they are few; of many segments the finest, the whole and the dyadic ranges come first,
+up to a budget: what a plan may merge is then still anything by halves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +21,11 @@ from edgeengine.graph.verify import VerifyJob
 from edgeengine.graph.weights import lay_out, parameters
 from edgeengine.spec.bundle import SubgraphSpec
 
+# Candidates a bundle holds unless asked for another number: all ranges of ten segments.
+CANDIDATES = 64
+
+Range = tuple[int, int]
+
 
 @dataclass(frozen=True)
 class Candidates:
@@ -28,7 +37,8 @@ class Candidates:
     subgraphs: tuple[SubgraphSpec, ...]
     pins: tuple[str, ...]
 
-    def verify_job(self) -> VerifyJob:
+    def verify_job(self, original: str = "", fixed: Collection[str] = ()) -> VerifyJob:
+        """Verify all of them; `original` and `fixed` as VerifyJob has them."""
         tensors = self.seen.tensors
         return VerifyJob(
             source=str(self.seen.flow.model.path),
@@ -40,40 +50,67 @@ class Candidates:
             shapes=tensors.fixed,
             batched=tensors.batched,
             pins=self.pins,
+            original=original,
+            fixed=tuple(fixed),
         )
 
 
-def write_candidates(seen: Study, segmentation: Segmentation, folder: Path) -> Candidates:
-    """Write segments [start, stop) as `s<start>_<stop>.onnx` for every start < stop, and the weights, into `folder`."""
-    flow, segments = seen.flow, segmentation.segments
-    last = len(segments)
-    parts = [part(flow, segments, start, stop) for start in range(last) for stop in range(start + 1, last + 1)]
-    whole = next(p for p in parts if p.stop - p.start == last)
-    weights = lay_out(flow, whole.initializers)
-    weights.write(folder)
-    crossing = dict.fromkeys(t for p in parts for t in p.inputs if flow.is_runtime(t))
-    pins = tuple(t for t in crossing if seen.tensors.at[t].dtype == "float16")
-    known = Known(seen.tensors.at, _trusted(infer_types(flow), seen.tensors), pins)
-    subgraphs = []
-    for what in parts:
-        proto = extract(flow, what, known, weights.initializers)
-        weights.adopt(proto)
-        (folder / _file(what)).write_bytes(proto.SerializeToString(deterministic=True))
-        subgraphs.append(_spec(seen, what, proto))
-    return Candidates(seen, last, folder, tuple(subgraphs), pins)
+class Writer:
+    """Writes subgraphs of one model into one folder; the weights once, when it is made."""
+
+    def __init__(self, seen: Study, folder: Path):
+        self.seen, self.folder = seen, folder
+        whole = part(seen.flow, [seen.flow.order], 0, 1)
+        self._weights = lay_out(seen.flow, whole.initializers)
+        self._weights.write(folder)
+        self._types = _trusted(infer_types(seen.flow), seen.tensors)
+        self._recorded = _trusted({v.name: v for v in seen.flow.model.proto.graph.value_info}, seen.tensors)
+
+    def write(self, segmentation: Segmentation, ranges: Sequence[Range], stem: str = "s") -> Candidates:
+        """Write segments [start, stop) as `<stem><start>_<stop>.onnx` for every range."""
+        seen, flow, segments = self.seen, self.seen.flow, segmentation.segments
+        parts = [part(flow, segments, start, stop) for start, stop in ranges]
+        crossing = dict.fromkeys(t for p in parts for t in p.inputs if flow.is_runtime(t))
+        pins = tuple(t for t in crossing if seen.tensors.at[t].dtype == "float16")
+        known = Known(seen.tensors.at, self._types, self._recorded, pins)
+        subgraphs = []
+        for what in parts:
+            name = f"{stem}{what.start}_{what.stop}"
+            proto = extract(flow, what, known, self._weights.initializers)
+            self._weights.adopt(proto)
+            (self.folder / f"{name}.onnx").write_bytes(proto.SerializeToString(deterministic=True))
+            subgraphs.append(_spec(seen, name, what, proto))
+        return Candidates(seen, len(segments), self.folder, tuple(subgraphs), pins)
 
 
-def _file(what: Part) -> str:
-    return f"s{what.start}_{what.stop}.onnx"
+def ranges(segments: int, budget: int) -> list[Range]:
+    """The ranges of segments a bundle holds, by start, then stop: at most `budget`, but always the finest and the whole."""
+    chosen = dict.fromkeys((k, k + 1) for k in range(segments))
+    chosen[0, segments] = None
+    if segments * (segments + 1) // 2 <= budget:
+        chosen |= dict.fromkeys((a, b) for a in range(segments) for b in range(a + 1, segments + 1))
+        return sorted(chosen)
+    lengths = [2**k for k in range(1, segments.bit_length())]
+    dyadic = [(a, a + n) for n in lengths for a in range(0, segments - n + 1, n)]
+    shifted = [(a, a + n) for n in lengths for a in range(n // 2, segments - n + 1, n)]
+    for pair in (*dyadic, *shifted):
+        if len(chosen) >= budget:
+            break
+        chosen[pair] = None
+    return sorted(chosen)
 
 
-def _spec(seen: Study, what: Part, proto: onnx.ModelProto) -> SubgraphSpec:
+def finest(segments: int) -> list[Range]:
+    return [(k, k + 1) for k in range(segments)]
+
+
+def _spec(seen: Study, name: str, what: Part, proto: onnx.ModelProto) -> SubgraphSpec:
     flow, at = seen.flow, seen.tensors.at
     macs, unknown = seen.macs(n for n in what.nodes if n not in flow.constants)
     elements, nbytes = parameters((flow.initializers[t] for t in what.initializers), proto.graph.node)
     return SubgraphSpec(
-        name=_file(what).removesuffix(".onnx"),
-        file=_file(what),
+        name=name,
+        file=f"{name}.onnx",
         start=what.start,
         stop=what.stop,
         inputs=tuple(at[t] for t in what.inputs),
@@ -88,7 +125,7 @@ def _spec(seen: Study, what: Part, proto: onnx.ModelProto) -> SubgraphSpec:
 
 
 def _trusted(types: Mapping[str, onnx.ValueInfoProto], tensors: Tensors) -> dict[str, onnx.ValueInfoProto]:
-    """Inferred types that also hold for the run with batch 2 (where there was one)."""
+    """Types that also hold for the run with batch 2 (where there was one)."""
 
     def holds(name: str, value: onnx.ValueInfoProto) -> bool:
         dims, seen = value.type.tensor_type.shape.dim, tensors.batched_at.get(name)

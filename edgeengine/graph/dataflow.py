@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 from edgeengine.errors import UserError
 from edgeengine.graph.load import Model
+from edgeengine.graph.quantized import private
 from edgeengine.graph.tensors import bodies_of_attribute
 
 # Never copied: two copies would draw different numbers.
@@ -32,7 +33,8 @@ class Dataflow:
     `reads[i]` and `writes[i]` are the tensor names of node i, captured names included. `order` lists the live run-time
     nodes (those some graph output depends on) in a stable topological order; `constants` are the constant nodes, in
     `constant_order`. `initializers` includes the lifted Constant nodes. `readers[t]` are the live run-time nodes that
-    read t.
+    read t. `nodes` are the model's, then copies of its shared dequantizers; `copies` maps the tensors these make to the
+    model's own (see `quantized.py`).
     """
 
     model: Model
@@ -48,6 +50,7 @@ class Dataflow:
     order: tuple[int, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    copies: dict[str, str]
 
     def label(self, node: int) -> str:
         """How messages name a node: "Conv 'conv_1'", or "Conv #12" where it has no name."""
@@ -67,7 +70,7 @@ class Dataflow:
         return self.order.index(node), self.writes[node].index(tensor)
 
     def random_nodes(self) -> list[int]:
-        return [i for i in self.order if _is_random(self.nodes[i])]
+        return [i for i in self.order if is_random(self.nodes[i])]
 
 
 def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -94,11 +97,11 @@ def reads_of(node: onnx.NodeProto) -> tuple[str, ...]:
 def analyze(model: Model) -> Dataflow:
     """Build the def-use view. Raises UserError when a tensor is made twice, read but never made, or part of a cycle."""
     graph = model.proto.graph
-    nodes = tuple(graph.node)
+    outputs = tuple(o.name for o in graph.output)
+    nodes, copies = private(graph.node, outputs)
     initializers = {t.name: t for t in graph.initializer}
     sparse = {s.values.name: s for s in graph.sparse_initializer}
     inputs = tuple(i.name for i in graph.input)
-    outputs = tuple(o.name for o in graph.output)
 
     producer: dict[str, int] = {}
     lifted: set[int] = set()
@@ -121,7 +124,7 @@ def analyze(model: Model) -> Dataflow:
     runtime: set[int] = set()
     for i in order:
         made = any(name in inputs or producer.get(name) in runtime for name in reads[i])
-        if made or _is_random(nodes[i]):
+        if made or is_random(nodes[i]):
             runtime.add(i)
     live = _live(outputs, reads, producer)
     kept = tuple(i for i in order if i in runtime and i in live)
@@ -143,6 +146,7 @@ def analyze(model: Model) -> Dataflow:
         order=kept,
         inputs=inputs,
         outputs=outputs,
+        copies=copies,
     )
 
 
@@ -168,7 +172,8 @@ def _captured(graph: onnx.GraphProto) -> Iterator[str]:
     yield from (o.name for o in graph.output if o.name not in defined)
 
 
-def _is_random(node: onnx.NodeProto) -> bool:
+def is_random(node: onnx.NodeProto) -> bool:
+    """Whether a node, or one inside its bodies, draws random numbers."""
     return any(n.op_type in RANDOM_OPS and n.domain in ("", "ai.onnx") for n in walk([node]))
 
 

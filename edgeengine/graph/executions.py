@@ -16,22 +16,22 @@ import numpy as np
 import onnx
 
 from edgeengine.graph.dataflow import bodies
-from edgeengine.graph.load import read_proto
-from edgeengine.graph.session import create
+from edgeengine.graph.source import Source
 
 Shapes = tuple[tuple[int, ...], ...]
 _EVENT = "_kernel_time"
 
 
-def executed_in_bodies(source: Path, feeds: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[Shapes, Shapes], ...]]:
+def executed_in_bodies(source: Source, feeds: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[Shapes, Shapes], ...]]:
     """Path of a node inside a body -> (input shapes, output shapes) of each of its executions; see `body_path`."""
-    proto = read_proto(source)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(source.proto)
     paths: set[str] = set()
     for i, node in enumerate(proto.graph.node):
         node.name = f"top.{i}"
         _rename(node, str(i), paths)
     with tempfile.TemporaryDirectory(prefix="edgeengine-") as folder:
-        session = create(proto.SerializeToString(), False, source.parent.resolve(), profile=str(Path(folder) / "run"))
+        session = source.create(proto, False, profile=str(Path(folder) / "run"))
         session.run(None, dict(feeds))
         events = json.loads(Path(session.end_profiling()).read_text())
     found: dict[str, list[tuple[Shapes, Shapes]]] = {}

@@ -37,12 +37,13 @@ class Known:
     """What is known of tensors, by name.
 
     `seen` are dtypes and concrete shapes from a run; `types` what static inference says of the model with free
-    dimensions (it fills in a boundary's shape where the run agrees); `pins` are the float16 boundary tensors (see
-    `pins.py`).
+    dimensions (it fills in a boundary's shape where the run agrees); `recorded` what the file records and no run
+    contradicts; `pins` are the float16 boundary tensors (see `pins.py`).
     """
 
     seen: Mapping[str, TensorSpec]
     types: Mapping[str, onnx.ValueInfoProto]
+    recorded: Mapping[str, onnx.ValueInfoProto]
     pins: Collection[str] = ()
 
 
@@ -97,7 +98,8 @@ def extract(
 
     named = {t for n in what.nodes for t in (*flow.reads[n], *flow.writes[n])}
     border = set(what.inputs) | set(what.outputs)
-    graph.value_info.extend(v for v in source.graph.value_info if v.name in named - border and _agrees(v, known.seen.get(v.name)))
+    recorded = (v for v in known.recorded.values() if v.name in named - border)
+    graph.value_info.extend(v for v in recorded if _agrees(v, known.seen.get(v.name)))
     graph.quantization_annotation.extend(q for q in source.graph.quantization_annotation if q.tensor_name in named)
     result.functions.extend(used_functions(flow.model, (flow.nodes[n] for n in what.nodes)))
     return result

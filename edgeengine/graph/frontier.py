@@ -1,9 +1,7 @@
-"""Choose where to cut. A cut is a downward-closed set of units; its boundary are the tensors made before and read
-after.
+"""Choose where to cut a model.
 
-With units in topological order every prefix is such a set, so `by_count` is a shortest path over positions: among cuts
-whose segments stay balanced it takes those with the least bytes crossing. `by_tensors` cuts after the ancestors of
-given tensors.
+`by_count` and `by_limit` take a shortest path over all frontiers (`lattice.py`, `search.py`); `by_tensors` cuts after the
+ancestors of given tensors.
 """
 
 from __future__ import annotations
@@ -11,33 +9,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from edgeengine.errors import UserError
 from edgeengine.graph.dataflow import Dataflow, walk
+from edgeengine.graph.lattice import Frontier, Lattice, Limits
 from edgeengine.graph.names import near
+from edgeengine.graph.quantized import is_dequantizer
+from edgeengine.graph.search import balanced, fewest, most_parts
 from edgeengine.graph.units import Unit, describe
 from edgeengine.spec.tensor import TensorSpec
 
-# What handing over one more tensor costs, as if it were that many bytes more.
-TENSOR_OVERHEAD_BYTES = 4096
-# A segment may cost this many times an equal share; the first bound that can be met counts.
-_SLACK = (1.25, 1.5, 2.0, 4.0, float("inf"))
 # By default: at most this many segments, none below this share of an equal one, none below this many
 # multiply-accumulates.
 _DEFAULT_PARTS = 4
 _LEAST_SHARE = 0.25
 _LEAST_COST = 250_000.0
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The first `position` units, and the run-time tensors that cross from them to the rest, in order of making."""
-
-    position: int
-    tensors: tuple[str, ...]
-    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -49,41 +38,80 @@ class Segmentation:
 
 
 class Cuts:
-    """All prefix cuts of one model: `at[p]` is the cut after p units, for p in 0..len(units)."""
+    """Where one model can be cut. `costs` are those of its units, in any unit of measure; `limits` bound a boundary."""
 
-    def __init__(self, flow: Dataflow, units: Sequence[Unit], costs: Sequence[float], tensors: Mapping[str, TensorSpec]):
-        self.flow, self.units, self.tensors = flow, tuple(units), tensors
-        self.cost = np.concatenate([[0.0], np.cumsum(np.asarray(costs, np.float64))])
-        self.at = tuple(self._cuts())
+    def __init__(
+        self,
+        flow: Dataflow,
+        units: Sequence[Unit],
+        costs: Sequence[float],
+        tensors: Mapping[str, TensorSpec],
+        limits: Limits | None = None,
+    ):
+        self.flow, self.units, self.tensors, self.limits = flow, tuple(units), tensors, limits
+        self.unit_costs = np.asarray(costs, np.float64)
+        self.cost = np.concatenate([[0.0], np.cumsum(self.unit_costs)])
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        return Lattice(self.flow, self.units, self._nbytes, self.limits)
 
     @property
-    def share(self) -> np.ndarray:
-        """The share of the whole cost that lies before each position, float64[len(units) + 1]."""
-        return self.cost / self.cost[-1] if self.cost[-1] else np.linspace(0.0, 1.0, len(self.cost))
+    def at(self) -> tuple[Frontier, ...]:
+        """The frontier after the first p units, for p in 0..len(units)."""
+        return self.lattice.prefixes
 
-    def by_count(self, parts: int) -> Segmentation:
-        """Cut into `parts` balanced segments with the least bytes crossing.
+    def share(self, frontier: Frontier) -> float:
+        """The share of the whole cost that lies before a frontier."""
+        inside = [u for u in range(len(self.units)) if frontier.before >> u & 1]
+        total = self.cost[-1]
+        return float(self.unit_costs[inside].sum() / total) if total else len(inside) / max(1, len(self.units))
+
+    @cached_property
+    def most(self) -> int:
+        """The most parts possible."""
+        return most_parts(self.lattice) if self.limits else max(1, len(self.units))
+
+    def by_count(self, parts: int, costs: np.ndarray | None = None, slack: float | None = None) -> Segmentation:
+        """Cut into `parts` balanced segments with the least bytes crossing. `costs` replace the units' own.
 
         Raises UserError naming the unit that forbids it.
         """
-        most = max(1, len(self.units))
-        if not 1 <= parts <= most:
-            if parts < 1:
-                raise UserError(f"{parts} parts: a model has at least one; give 1 to {most}")
+        if parts < 1:
+            raise UserError(f"{parts} parts: a model has at least one; give 1 to {self.most}")
+        found = None
+        if parts <= self.most:
+            found = balanced(self.lattice, self.unit_costs if costs is None else costs, parts, slack)
+        if found is None:
+            bound = " within the limits" if self.limits else ""
             raise UserError(
-                f"{self.flow.model.path}: {parts} parts are impossible, the most is {most}: unit {self.largest()} cannot be cut"
+                f"{self.flow.model.path}: {parts} parts are impossible{bound}, the most is {self.most}: "
+                f"unit {self.largest()} cannot be cut"
             )
-        return self._segmentation(self._positions(parts), self.units)
+        return self._chain(found)
+
+    def by_limit(self, costs: np.ndarray, limit: float) -> Segmentation | None:
+        """Cut into as few segments as possible, none costing more than `limit`; None where that cannot be."""
+        found = fewest(self.lattice, costs, limit)
+        return None if found is None else self._chain(found)
 
     def by_default(self) -> Segmentation:
         """Up to four segments: fewer where the model is small or one of its units outweighs the rest."""
         total = float(self.cost[-1])
-        for parts in range(min(_DEFAULT_PARTS, len(self.units)), 1, -1):
-            positions = self._positions(parts)
-            least = min(np.diff(self.cost[[0, *positions, len(self.units)]]))
+        for parts in range(min(_DEFAULT_PARTS, self.most), 1, -1):
+            found = balanced(self.lattice, self.unit_costs, parts)
+            if found is None:
+                continue
+            cost = self.lattice.costs(self.unit_costs)
+            least = min(np.diff(cost[[0, *found, -1]]))
             if least >= max(_LEAST_COST, _LEAST_SHARE * total / parts):
-                return self._segmentation(positions, self.units)
-        return self._segmentation([], self.units)
+                return self._chain(found)
+        return self._chain([])
+
+    def unit_of(self, segmentation: Segmentation) -> list[list[int]]:
+        """The units of each segment."""
+        of = {n: u for u, unit in enumerate(self.units) for n in unit.nodes}
+        return [sorted({of[n] for n in segment}) for segment in segmentation.segments]
 
     def by_tensors(self, frontiers: Sequence[Sequence[str]]) -> Segmentation:
         """Cut after the ancestors of each set of tensors.
@@ -115,38 +143,20 @@ class Cuts:
         result = self._segmentation(positions, [self.units[u] for u in order])
         return Segmentation(result.segments, tuple(notes))
 
-    def _cuts(self) -> list[Cut]:
-        """One sweep over the units keeps the set of crossing tensors up to date."""
-        left = {t: len(r) for t, r in self.flow.readers.items()}
-        crossing: dict[str, int] = {}
-        result = [Cut(0, (), 0)]
-        for position, unit in enumerate(self.units, 1):
-            for node in unit.nodes:
-                for tensor in self.flow.reads[node]:
-                    left[tensor] -= 1
-                    if not left[tensor]:
-                        crossing.pop(tensor, None)
-                for tensor in self.flow.writes[node]:
-                    if left.get(tensor):
-                        crossing[tensor] = self._nbytes(tensor)
-            result.append(Cut(position, tuple(crossing), sum(crossing.values())))
-        return result
-
     def _nbytes(self, tensor: str) -> int:
         spec = self.tensors.get(tensor)
         return (spec.nbytes or 0) if spec is not None else 0
 
-    def _positions(self, parts: int) -> list[int]:
-        """The positions of `parts` - 1 cuts: least bytes crossing under the tightest balance that can be met."""
-        units = len(self.units)
-        weight = np.array([c.nbytes + TENSOR_OVERHEAD_BYTES * len(c.tensors) for c in self.at], np.float64)
-        largest = float(np.max(np.diff(self.cost))) if units else 0.0
-        for slack in _SLACK:
-            limit = max(slack * float(self.cost[-1]) / parts, largest)
-            positions = _shortest(self.cost, weight, parts, limit)
-            if positions is not None:
-                return positions
-        raise AssertionError("an unbounded slack is always met")
+    def _chain(self, indices: Sequence[int]) -> Segmentation:
+        """Cut at the frontiers of these indices, which nest."""
+        order: list[int] = []
+        positions: list[int] = []
+        taken = 0
+        for frontier in [*(self.lattice.frontiers[i] for i in indices), self.lattice.prefixes[-1]]:
+            order += [u for u in range(len(self.units)) if frontier.before & ~taken & 1 << u]
+            taken = frontier.before
+            positions.append(len(order))
+        return self._segmentation(positions[:-1], [self.units[u] for u in order])
 
     def _ancestors(self, tensors: Sequence[str]) -> frozenset[int]:
         path = self.flow.model.path
@@ -154,6 +164,10 @@ class Cuts:
         todo = []
         for tensor in tensors:
             node = self.flow.producer.get(tensor)
+            if node is not None and is_dequantizer(self.flow.nodes[node]) and self.flow.is_runtime(tensor):
+                # Its readers dequantize for themselves: the cut is at the quantized tensor.
+                tensor = self.flow.nodes[node].input[0]
+                node = self.flow.producer.get(tensor)
             if node not in unit_of:
                 if tensor in self.flow.inputs:
                     raise UserError(f"{path}: {tensor!r} is an input of the model, nothing lies before it; cut further down")
@@ -193,31 +207,3 @@ class Cuts:
         sizes = [sum(1 for _ in walk(self.flow.nodes[n] for n in unit.nodes)) for unit in self.units]
         u = max(range(len(self.units)), key=lambda u: (sizes[u], self.cost[u + 1] - self.cost[u]))
         return describe(self.flow, self.units[u])
-
-
-def _shortest(cost: np.ndarray, weight: np.ndarray, parts: int, limit: float) -> list[int] | None:
-    """Positions 0 < p1 < … < last with every segment's cost within `limit` and the least weight; None if there are none."""
-    last = len(cost) - 1
-    # A hair of tolerance: a prefix sum of a segment may exceed the limit by rounding alone.
-    allowed = limit * (1 + 1e-9)
-    best = np.full(last + 1, np.inf)
-    best[0] = 0.0
-    came: list[np.ndarray] = []
-    lowest = np.searchsorted(cost, cost - allowed)
-    for part in range(1, parts + 1):
-        following = np.full(last + 1, np.inf)
-        source = np.zeros(last + 1, np.int64)
-        for p in [last] if part == parts else range(part, last):
-            window = best[lowest[p] : p]
-            if len(window):
-                q = int(np.argmin(window))
-                following[p] = window[q] + (weight[p] if part < parts else 0.0)
-                source[p] = lowest[p] + q
-        came.append(source)
-        best = following
-    if not np.isfinite(best[last]):
-        return None
-    positions = [last]
-    for source in reversed(came):
-        positions.append(int(source[positions[-1]]))
-    return positions[-2:0:-1]

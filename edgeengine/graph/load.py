@@ -1,8 +1,8 @@
 """Read an ONNX file: the graph into memory, the weights by reference.
 
-Invariants of a loaded Model: the proto was read without external data (so a 20 GB model costs what its graph costs);
-every external location lies inside the model's folder and is long enough; the proto is normalized (`normalize.py`), so
-`graph.input` lists only real inputs.
+Invariants of a loaded Model: the proto was read without external data, and large initializers inside the file became
+references into it (`wire.py`), so a 20 GB model costs what its graph costs; every external location lies inside the
+model's folder and is long enough; the proto is normalized (`normalize.py`), so `graph.input` lists only real inputs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from edgeengine.errors import UserError
 from edgeengine.graph.normalize import normalize
 from edgeengine.graph.tensors import external_slice, is_external, nbytes, tensors_in, tensors_of
+from edgeengine.graph.wire import read_by_reference
 
 ONNX_DOMAIN = ""
 
@@ -37,7 +38,7 @@ class Model:
     """An ONNX model as loaded.
 
     `opset` maps domain ("" is the default one) to version. `inputs` are the real inputs in order. `external` are the
-    external data files, relative to the model's folder. `sha256` covers the file and all external data.
+    external data files beside the model's own, relative to its folder. `sha256` covers the file and all external data.
     """
 
     path: Path
@@ -72,9 +73,9 @@ def load_model(path: str | Path) -> Model:
 
 
 def read_proto(file: Path) -> onnx.ModelProto:
-    """The proto in `file`, without external data, normalized. Raises UserError."""
+    """The proto in `file`, without external data and large weights, normalized. Raises UserError."""
     try:
-        raw = file.read_bytes()
+        raw = read_by_reference(file, file.name)
     except FileNotFoundError as e:
         raise UserError(f"{file}: no such file; check the path of the model") from e
     except IsADirectoryError as e:
@@ -134,7 +135,7 @@ def _check_external(file: Path, proto: onnx.ModelProto) -> tuple[str, ...]:
                 f"{where} needs bytes {offset} to {need} of {location!r}, which has {sizes[location]}; "
                 f"the data file is truncated or belongs to another model, copy it again"
             )
-    return tuple(sorted(sizes))
+    return tuple(sorted(sizes.keys() - {file.name}))
 
 
 def _hash(file: Path, external: tuple[str, ...]) -> str:

@@ -18,7 +18,8 @@ from edgeengine.errors import UserError
 from edgeengine.graph.dtypes import FROM_ORT
 from edgeengine.graph.executions import executed_in_bodies
 from edgeengine.graph.samples import draw
-from edgeengine.graph.session import RUNTIME_ERRORS, create_source, first_line
+from edgeengine.graph.session import RUNTIME_ERRORS, first_line
+from edgeengine.graph.source import Source, open_source
 from edgeengine.spec.tensor import TensorSpec
 
 # Tensors fetched by one session: all of them stay in memory until its run ends.
@@ -57,9 +58,14 @@ class ProbeResult(msgspec.Struct, frozen=True):
 
 def run_probe(job: ProbeJob, values: Mapping[str, np.ndarray]) -> ProbeResult:
     """Find input shapes that run, then the dtype and shape of every tensor asked for. Raises UserError if none runs."""
-    source = Path(job.source)
-    session = _load(source, ())
-    shapes = _first_that_runs(source, session, job, values)
+    with open_source(Path(job.source)) as source:
+        return _probe(job, values, source)
+
+
+def _probe(job: ProbeJob, values: Mapping[str, np.ndarray], source: Source) -> ProbeResult:
+    path = Path(job.source)
+    session = _load(path, source, ())
+    shapes = _first_that_runs(path, session, job, values)
     batched = _with_batch_two(session, job, shapes, values)
     del session
     feeds = draw(job.inputs, shapes, values, run=0)
@@ -69,26 +75,26 @@ def run_probe(job: ProbeJob, values: Mapping[str, np.ndarray]) -> ProbeResult:
     batched_shapes: dict[str, tuple[int, ...]] = {}
     for at in range(0, len(job.tensors), _CHUNK):
         names = job.tensors[at : at + _CHUNK]
-        session = _load(source, names)
+        session = _load(path, source, names)
         kinds = {o.name: o.type for o in session.get_outputs()}
         portable = [n for n in names if kinds[n] in FROM_ORT]
         unportable.update({n: kinds[n] for n in names if kinds[n] not in FROM_ORT})
         if portable:
-            arrays = _run(source, session, portable, feeds)
+            arrays = _run(path, session, portable, feeds)
             tensors += [TensorSpec(n, FROM_ORT[kinds[n]], a.shape) for n, a in zip(portable, arrays, strict=True)]
             if twice is not None:
-                arrays = _run(source, session, portable, twice)
+                arrays = _run(path, session, portable, twice)
                 batched_shapes.update({n: a.shape for n, a in zip(portable, arrays, strict=True)})
         del session
     executions = executed_in_bodies(source, feeds) if job.bodies else {}
     return ProbeResult(shapes, tuple(tensors), unportable, batched, batched_shapes, executions)
 
 
-def _load(source: Path, extra: tuple[str, ...]) -> ort.InferenceSession:
+def _load(path: Path, source: Source, extra: tuple[str, ...]) -> ort.InferenceSession:
     try:
-        return create_source(source, extra)
+        return source.session(extra)
     except RUNTIME_ERRORS as e:
-        raise UserError(f"{source}: ONNX Runtime cannot load it: {first_line(e)}; mend or export the model again") from e
+        raise UserError(f"{path}: ONNX Runtime cannot load it: {first_line(e)}; mend or export the model again") from e
 
 
 def _run(source: Path, session: ort.InferenceSession, names: list[str], feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from pathlib import Path
 
-import onnx
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-from edgeengine.graph.load import read_proto
-from edgeengine.graph.pins import pinned
 
 # What a session raises on creation or run. ONNX Runtime shares no base class among them but Exception.
 RUNTIME_ERRORS = (
@@ -36,10 +31,13 @@ def first_line(error: Exception) -> str:
     return line.split(" : ", 3)[-1].removeprefix("FAIL : ")
 
 
-def create(model: str | bytes, optimized: bool, data_folder: Path | None = None, profile: str = "") -> ort.InferenceSession:
+def create(
+    model: str | bytes, optimized: bool, data_folder: Path | None = None, profile: str = "", lean: bool = False
+) -> ort.InferenceSession:
     """A session on a model file (path) or serialized model whose external data lies in `data_folder`.
 
-    `profile` is the prefix of a profile file to write, if any.
+    `profile` is the prefix of a profile file to write, if any. `lean` is for large models: weights are used from where
+    they are mapped, never packed into a copy, and freed activations go back at once.
     """
     options = ort.SessionOptions()
     level = ort.GraphOptimizationLevel
@@ -48,23 +46,12 @@ def create(model: str | bytes, optimized: bool, data_folder: Path | None = None,
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if lean:
+        options.enable_cpu_mem_arena = False
+        options.add_session_config_entry("session.disable_prepacking", "1")
     if profile:
         options.enable_profiling = True
         options.profile_file_prefix = profile
     if data_folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(data_folder))
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def create_source(
-    path: Path, extra_outputs: Iterable[str] = (), optimized: bool = False, pins: Collection[str] = ()
-) -> ort.InferenceSession:
-    """A session on a source model whose outputs are its own plus `extra_outputs`, float16 tensors `pins` pinned."""
-    proto = read_proto(path)
-    if pins:
-        nodes = list(pinned(proto.graph.node, pins))
-        del proto.graph.node[:]
-        proto.graph.node.extend(nodes)
-    own = {o.name for o in proto.graph.output}
-    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra_outputs if name not in own)
-    return create(proto.SerializeToString(), optimized, path.parent.resolve())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import onnx
 
@@ -21,7 +22,12 @@ from edgeengine.graph.load import Model
 from edgeengine.graph.names import near
 from edgeengine.graph.probe import ProbeJob, ProbeResult
 from edgeengine.graph.sizes import assumptions, attempts, dims_of, free_symbols, given_sizes, symbol_of
+from edgeengine.graph.tensors import nbytes
 from edgeengine.spec.tensor import TensorSpec
+
+# Models with more weights than this are run with batch 1 only: a product of matrices, unlike one by a vector, keeps
+# returning to all of a weight, which then stays in memory.
+_SECOND_LOOK_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,9 @@ def probe(
     wanted = [t for i in flow.order for t in flow.writes[i]]
     wanted += [t for i in sorted(flow.constants) for t in flow.writes[i]]
     wanted += [t for t in dict.fromkeys(flow.outputs) if t not in flow.producer and t not in flow.inputs]
-    axes = tuple((s.name, a) for s in specs for a, d in enumerate(s.shape) if isinstance(d, str) and symbol_of(s, a) in batch)
+    twice = batch if sum(map(nbytes, flow.initializers.values())) <= _SECOND_LOOK_BYTES else []
+    axes = tuple((s.name, a) for s in specs for a, d in enumerate(s.shape) if isinstance(d, str) and symbol_of(s, a) in twice)
+    wanted = [t for t in wanted if t not in flow.copies]
     job = ProbeJob(
         source=str(model.path),
         inputs=specs,
@@ -94,6 +102,7 @@ def probe(
     )
     found = run_in_child(job, values, ProbeResult, str(model.path))
     at = {s.name: TensorSpec(s.name, s.dtype, found.shapes[s.name]) for s in specs} | {t.name: t for t in found.tensors}
+    at |= {copy: msgspec.structs.replace(at[t], name=copy) for copy, t in flow.copies.items() if t in at}
     for name in flow.outputs:
         if name in found.unportable:
             raise UserError(
@@ -107,7 +116,7 @@ def probe(
         batched=found.batched,
         at=at,
         batched_at=found.batched_shapes | (found.batched or {}),
-        unportable=found.unportable,
+        unportable=found.unportable | {copy: found.unportable[t] for copy, t in flow.copies.items() if t in found.unportable},
         executions=found.executions,
         assumed=tuple(assumptions(specs, given, found.shapes, values)),
     )

@@ -16,6 +16,7 @@ from edgeengine.errors import NotSupported
 from edgeengine.graph.costs import Op, Shape, macs
 from edgeengine.graph.dataflow import Dataflow, analyze
 from edgeengine.graph.frontier import Cuts
+from edgeengine.graph.lattice import Limits
 from edgeengine.graph.load import Model
 from edgeengine.graph.shapes import Tensors, probe
 from edgeengine.graph.units import Unit, group
@@ -46,12 +47,16 @@ def study(
     model: Model,
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, np.ndarray] | None = None,
+    limits: Limits | None = None,
 ) -> Study:
-    """Analyze, run (in a child process), group and cost a model. Raises UserError as `analyze` and `probe` do."""
+    """Analyze, run (in a child process), group and cost a model; `limits` bound what a boundary may carry.
+
+    Raises UserError as `analyze` and `probe` do.
+    """
     flow = analyze(model)
     tensors = probe(flow, shapes, values)
     units = group(flow, tensors.unportable)
-    return Study(flow, tensors, units, Cuts(flow, units, [_balance(flow, tensors, u) for u in units], tensors.at))
+    return Study(flow, tensors, units, Cuts(flow, units, [_balance(flow, tensors, u) for u in units], tensors.at, limits))
 
 
 def op_counts(flow: Dataflow, nodes: Iterable[int]) -> dict[str, int]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
 
 import onnx
+from onnx import numpy_helper
 
 _T = onnx.TensorProto
+_CHUNK_BYTES = 1 << 20
 
 ITEM_BYTES: dict[int, int] = {
     _T.FLOAT: 4, _T.DOUBLE: 8, _T.FLOAT16: 2, _T.BFLOAT16: 2, _T.INT8: 1, _T.INT16: 2, _T.INT32: 4, _T.INT64: 8,
@@ -60,3 +64,20 @@ def nbytes(tensor: onnx.TensorProto) -> int:
     if item is not None:
         return int(math.prod(tensor.dims)) * item
     return external_slice(tensor)[2] if is_external(tensor) else max(len(tensor.raw_data), int(math.prod(tensor.dims)) // 2)
+
+
+def copy_bytes(folder: Path, tensor: onnx.TensorProto, out: IO[bytes]) -> None:
+    """Write the little-endian elements of a tensor to `out`, in chunks. `folder` is the model's own."""
+    if not is_external(tensor):
+        out.write(tensor.raw_data if tensor.HasField("raw_data") else numpy_helper.to_array(tensor).tobytes())
+        return
+    location, offset, _ = external_slice(tensor)
+    left = nbytes(tensor)
+    with (folder / location).open("rb") as source:
+        source.seek(offset)
+        while left:
+            chunk = source.read(min(left, _CHUNK_BYTES))
+            if not chunk:
+                raise EOFError(f"{location} ended {left} bytes early")
+            out.write(chunk)
+            left -= len(chunk)

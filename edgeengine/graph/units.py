@@ -1,8 +1,8 @@
 """Units: the atoms of a cut, and their order.
 
 A unit is a set of nodes that no cut may separate. A control-flow node with its bodies is one node here, so it is one
-unit by itself; nodes are glued together where a value between them cannot cross a boundary. Other reasons to keep nodes
-together (quantize-dequantize groups, recurrent pairs) are further rows of `_glue`.
+unit by itself; nodes are glued together where a value between them cannot cross a boundary, and in quantize-dequantize
+groups. Other reasons to keep nodes together are further rows of `_glue`.
 
 Units are the strongly connected components of the dataflow once every glued pair is joined in both directions: whatever
 lies on a path between two glued nodes falls into their unit, so the units themselves never form a cycle.
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from edgeengine.graph.dataflow import Dataflow, bodies, topological, walk
+from edgeengine.graph.quantized import glued
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def _glue(flow: Dataflow, unportable: Collection[str]) -> Iterator[tuple[int, in
         if flow.is_runtime(tensor):
             for reader in flow.readers.get(tensor, ()):
                 yield flow.producer[tensor], reader
+    yield from glued(flow.nodes, flow.order, flow.producer, flow.readers)
 
 
 def _sources(flow: Dataflow, node: int) -> list[int]:

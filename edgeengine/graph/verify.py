@@ -16,7 +16,8 @@ import numpy as np
 
 from edgeengine.errors import InternalError, UserError
 from edgeengine.graph.samples import draw
-from edgeengine.graph.session import RUNTIME_ERRORS, create, create_source, first_line
+from edgeengine.graph.session import RUNTIME_ERRORS, create, first_line
+from edgeengine.graph.source import Source, open_source
 from edgeengine.spec.bundle import Exactness, SubgraphSpec
 from edgeengine.spec.tensor import TensorSpec
 
@@ -29,7 +30,8 @@ Arrays = dict[str, np.ndarray]
 class VerifyJob(msgspec.Struct, frozen=True, tag="verify"):
     """`root` holds the subgraphs' files. `shapes` are used for `runs` inputs, `batched` for one more.
 
-    `outputs` are the model's own outputs, each once; `pins` the float16 boundary tensors (see `pins.py`).
+    `outputs` are the model's own outputs, each once; `pins` the float16 boundary tensors (see `pins.py`). Where inputs were
+    fixed, `original` is the model before, and `fixed` names those of the values that it is fed.
     """
 
     source: str
@@ -42,6 +44,8 @@ class VerifyJob(msgspec.Struct, frozen=True, tag="verify"):
     batched: dict[str, tuple[int, ...]] | None = None
     runs: int = 3
     pins: tuple[str, ...] = ()
+    original: str = ""
+    fixed: tuple[str, ...] = ()
 
 
 def run_verify(job: VerifyJob, values: Mapping[str, np.ndarray]) -> Exactness:
@@ -50,10 +54,13 @@ def run_verify(job: VerifyJob, values: Mapping[str, np.ndarray]) -> Exactness:
     Raises UserError when the source does not repeat itself or the optimized chain leaves the tolerance; InternalError
     naming the subgraph and the first diverging tensor when a candidate is not bit-equal.
     """
-    references = _references(job, values)
-    for subgraph in job.subgraphs:
-        check_candidate(Path(job.root), subgraph, references)
-    whole, chain = _optimized_whole(job, references), _optimized_chain(job, references)
+    with open_source(Path(job.source), Path(job.root)) as source:
+        references = _references(job, values, source)
+        if job.original:
+            _check_original(job, values, references)
+        for subgraph in job.subgraphs:
+            check_candidate(Path(job.root), subgraph, references, source.lean)
+        whole, chain = _optimized_whole(job, references, source), _optimized_chain(job, references, source.lean)
     whole_rel, chain_rel, chain_abs = 0.0, 0.0, 0.0
     for reference, w, c in zip(references, whole, chain, strict=True):
         for name in job.outputs:
@@ -65,7 +72,7 @@ def run_verify(job: VerifyJob, values: Mapping[str, np.ndarray]) -> Exactness:
         raise UserError(
             f"{job.source}: with optimizations on, its {job.segments} parts run one after the other differ from it by "
             f"{chain_rel:.2g} of the output range, more than {bound:.2g} "
-            f"({_first_divergence(job, references, bound)}); "
+            f"({_first_divergence(job, references, chain, bound)}); "
             f"use fewer parts or cut elsewhere"
         )
     return Exactness(
@@ -77,11 +84,11 @@ def run_verify(job: VerifyJob, values: Mapping[str, np.ndarray]) -> Exactness:
     )
 
 
-def check_candidate(root: Path, subgraph: SubgraphSpec, references: Iterable[Arrays]) -> None:
+def check_candidate(root: Path, subgraph: SubgraphSpec, references: Iterable[Arrays], lean: bool = False) -> None:
     """Run one subgraph, optimizations off, on the reference's tensors. Raises InternalError unless it is bit-equal."""
     names = [o.name for o in subgraph.outputs]
     try:
-        session = create(str(root / subgraph.file), optimized=False)
+        session = create(str(root / subgraph.file), optimized=False, lean=lean)
         for run, reference in enumerate(references):
             feeds = {i.name: reference[i.name] for i in subgraph.inputs}
             for name, array in zip(names, session.run(names, feeds), strict=True):
@@ -128,9 +135,8 @@ def _difference(reference: np.ndarray, other: np.ndarray) -> tuple[float, float]
     return float(gap.max()), float(gap.max()) / span
 
 
-def _references(job: VerifyJob, values: Mapping[str, np.ndarray]) -> list[Arrays]:
+def _references(job: VerifyJob, values: Mapping[str, np.ndarray], source: Source) -> list[Arrays]:
     """For each run: the model inputs, all boundary tensors and the model outputs, from the source model."""
-    source = Path(job.source)
     inputs = {i.name for i in job.inputs}
     wanted = dict.fromkeys(t.name for s in job.subgraphs for t in (*s.inputs, *s.outputs))
     # A graph output that is a graph input passes through; ONNX Runtime is not asked to prove it.
@@ -139,20 +145,40 @@ def _references(job: VerifyJob, values: Mapping[str, np.ndarray]) -> list[Arrays
     if job.batched is not None:
         runs.append(draw(job.inputs, job.batched, values, job.runs))
     try:
-        session = create_source(source, names, pins=job.pins)
+        session = source.session(names, pins=job.pins)
         references = [feeds | dict(zip(names, session.run(names, feeds), strict=True)) for feeds in runs]
         again = session.run(names, runs[0]) if names else []
     except RUNTIME_ERRORS as e:
-        raise UserError(f"{source}: ONNX Runtime cannot run it: {first_line(e)}") from e
+        raise UserError(f"{job.source}: ONNX Runtime cannot run it: {first_line(e)}") from e
     for name, array in zip(names, again, strict=True):
         if not bit_equal(references[0][name], array):
-            raise UserError(f"{source}: tensor {name!r} changes from run to run on the same input; it cannot be verified")
+            raise UserError(f"{job.source}: tensor {name!r} changes from run to run on the same input; it cannot be verified")
     return references
 
 
-def _optimized_whole(job: VerifyJob, references: list[Arrays]) -> list[Arrays]:
+def _check_original(job: VerifyJob, values: Mapping[str, np.ndarray], references: Iterable[Arrays]) -> None:
+    """The model with fixed inputs gives the same bits as the original fed the same values."""
+    given = {name: values[name] for name in job.fixed}
     try:
-        session = create_source(Path(job.source), optimized=True)
+        with open_source(Path(job.original)) as source:
+            session = source.session(pins=job.pins)
+            for reference in references:
+                feeds = given | {i.name: reference[i.name] for i in job.inputs}
+                for name, array in zip(job.outputs, session.run(list(job.outputs), feeds), strict=True):
+                    # Float16 is rounded elsewhere in the two models (see `pins.py`).
+                    near = bool(job.pins) and _difference(reference[name], array)[1] <= TOLERANCE_FLOAT16
+                    if not near and not bit_equal(reference[name], array):
+                        raise InternalError(
+                            f"{job.original}: output {name!r} with {', '.join(job.fixed)} fixed is not bit-equal to the "
+                            f"model's own; please report this model"
+                        )
+    except RUNTIME_ERRORS as e:
+        raise UserError(f"{job.original}: ONNX Runtime cannot run it with the fixed inputs: {first_line(e)}") from e
+
+
+def _optimized_whole(job: VerifyJob, references: list[Arrays], source: Source) -> list[Arrays]:
+    try:
+        session = source.session(optimized=True)
         inputs = [i.name for i in job.inputs]
         names = list(job.outputs)
         return [dict(zip(names, session.run(names, {n: r[n] for n in inputs}), strict=True)) for r in references]
@@ -160,13 +186,13 @@ def _optimized_whole(job: VerifyJob, references: list[Arrays]) -> list[Arrays]:
         raise UserError(f"{job.source}: ONNX Runtime cannot run it with optimizations on: {first_line(e)}") from e
 
 
-def _optimized_chain(job: VerifyJob, references: list[Arrays]) -> list[Arrays]:
+def _optimized_chain(job: VerifyJob, references: list[Arrays], lean: bool) -> list[Arrays]:
     """The finest chain on its own intermediate tensors, one session at a time."""
     states = [{i.name: r[i.name] for i in job.inputs} for r in references]
     for subgraph in _finest(job):
         names = [o.name for o in subgraph.outputs]
         try:
-            session = create(str(Path(job.root) / subgraph.file), optimized=True)
+            session = create(str(Path(job.root) / subgraph.file), optimized=True, lean=lean)
             for state in states:
                 arrays = session.run(names, {i.name: state[i.name] for i in subgraph.inputs})
                 state.update(zip(names, arrays, strict=True))
@@ -177,8 +203,7 @@ def _optimized_chain(job: VerifyJob, references: list[Arrays]) -> list[Arrays]:
     return states
 
 
-def _first_divergence(job: VerifyJob, references: list[Arrays], bound: float) -> str:
-    chain = _optimized_chain(job, references)
+def _first_divergence(job: VerifyJob, references: list[Arrays], chain: list[Arrays], bound: float) -> str:
     for subgraph in _finest(job):
         for output in subgraph.outputs:
             if any(_difference(r[output.name], c[output.name])[1] > bound for r, c in zip(references, chain, strict=True)):

@@ -13,23 +13,20 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import onnx
-from onnx import numpy_helper
 
 from edgeengine.bundle import WEIGHTS
 from edgeengine.graph.dataflow import Dataflow, bodies
 from edgeengine.graph.dtypes import FLOATS
 from edgeengine.graph.load import Model
-from edgeengine.graph.tensors import ITEM_BYTES, external_slice, is_external, nbytes, tensors_in, tensors_of
+from edgeengine.graph.tensors import ITEM_BYTES, copy_bytes, external_slice, is_external, nbytes, tensors_in, tensors_of
 
 _T = onnx.TensorProto
 _ALIGN_BYTES = 64
 _PAGE_BYTES = 4096  # big tensors start on a page, so that they can be memory-mapped
 _BIG_BYTES = 65536
 _LARGE_INTEGER_BYTES = 1024  # smaller ones may be shapes and axes, which inference reads as data
-_CHUNK_BYTES = 1 << 20
 
 # Inputs that an operator's shape inference reads as data, by position. Integer shapes and axes are inline by size.
 _READ_AS_DATA = {
@@ -82,7 +79,7 @@ class Weights:
         with path.open("wb") as out:
             for offset, tensor in self.layout.placed:
                 out.write(b"\0" * (offset - out.tell()))
-                copy_bytes(self.model, tensor, out)
+                copy_bytes(self.model.folder, tensor, out)
 
     def adopt(self, proto: onnx.ModelProto) -> None:
         """Redirect what bodies, attributes and functions of a subgraph had in the source's data files to base.bin."""
@@ -111,23 +108,6 @@ def lay_out(flow: Dataflow, names: Iterable[str]) -> Weights:
     return Weights(flow.model, held, layout)
 
 
-def copy_bytes(model: Model, tensor: onnx.TensorProto, out: IO[bytes]) -> None:
-    """Write the little-endian elements of a tensor to `out`."""
-    if not is_external(tensor):
-        out.write(tensor.raw_data if tensor.HasField("raw_data") else numpy_helper.to_array(tensor).tobytes())
-        return
-    location, offset, _ = external_slice(tensor)
-    left = nbytes(tensor)
-    with (model.folder / location).open("rb") as source:
-        source.seek(offset)
-        while left:
-            chunk = source.read(min(left, _CHUNK_BYTES))
-            if not chunk:
-                raise EOFError(f"{location} ended {left} bytes early")
-            out.write(chunk)
-            left -= len(chunk)
-
-
 def _goes_external(tensor: onnx.TensorProto) -> bool:
     size = nbytes(tensor) if tensor.data_type in ITEM_BYTES else 0
     return size > 0 and (tensor.data_type in FLOATS or size > _LARGE_INTEGER_BYTES)
@@ -135,7 +115,7 @@ def _goes_external(tensor: onnx.TensorProto) -> bool:
 
 def _inline(model: Model, tensor: onnx.TensorProto) -> onnx.TensorProto:
     data = io.BytesIO()
-    copy_bytes(model, tensor, data)
+    copy_bytes(model.folder, tensor, data)
     return _T(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data.getvalue())
 
 

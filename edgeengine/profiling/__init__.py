@@ -2,7 +2,7 @@
 
 from edgeengine.profiling.back_to_back import BACK_TO_BACK, measure_back_to_back
 from edgeengine.profiling.candidate import Candidate, candidates_of, chain_tensors, shapes_text, timestamp, versions
-from edgeengine.profiling.chain import measure_chains
+from edgeengine.profiling.chain import measure_chains, measure_steps
 from edgeengine.profiling.store import ProfileStore, export_json
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "export_json",
     "measure_back_to_back",
     "measure_chains",
+    "measure_steps",
     "shapes_text",
     "timestamp",
     "versions",

@@ -49,3 +49,32 @@ def _sample(chain: Chain, executables: list, inputs: Tensors, samples: list[int]
         samples.append(whole_run())
 
     run_pinned(chain[0].processor, body)
+
+
+def measure_steps(
+    chains: Sequence[Chain], inputs: Tensors, providers: dict[str, Provider], *, budget_s: float
+) -> list[list[Latency]]:
+    """The latency of each subgraph of each chain as it runs within its chain: caches as the one before it leaves them.
+
+    Chains in turn, one uncounted run each before the counted one, as `measure_chains` does; each stays on its processor.
+    """
+    executables = [[providers[c.processor.provider].load(c.bundle, c.step, c.processor) for c in chain] for chain in chains]
+    samples: list[list[list[int]]] = [[[] for _ in chain] for chain in chains]
+    clock = time.perf_counter_ns
+
+    def body(index: int) -> None:
+        for counted in (False, True):
+            tensors = dict(inputs)
+            for position, executable in enumerate(executables[index]):
+                begun = clock()
+                tensors.update(executable.run(tensors))
+                if counted:
+                    samples[index][position].append(clock() - begun)
+
+    end = time.monotonic() + budget_s
+    for done in range(MAX_ROUNDS):
+        if done >= MIN_ROUNDS and time.monotonic() > end:
+            break
+        for i, chain in enumerate(chains):
+            run_pinned(chain[0].processor, lambda i=i: body(i))  # type: ignore[misc]
+    return [[Latency.of(s) for s in chain] for chain in samples]

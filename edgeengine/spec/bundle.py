@@ -48,6 +48,7 @@ class Exactness(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """`shapes` fixes the inputs the candidates were measured and verified with; `inputs` keeps the model's own dimensions.
 
+    `fixed` are the model's inputs that the build made constant, with their value as text: they are no inputs any more.
     `files` maps every file of the bundle but the manifest to its sha256. The bundle's identity is the sha256 of
     the manifest's bytes.
     """
@@ -67,6 +68,7 @@ class Manifest(msgspec.Struct, frozen=True):
     files: dict[str, str]
     exactness: Exactness
     preprocessing: dict[str, object] = {}
+    fixed: dict[str, str] = {}
 
     @property
     def whole(self) -> SubgraphSpec:

@@ -22,6 +22,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("edgeengine.graph.shapes.run_in_child", run_here)
     monkeypatch.setattr("edgeengine.graph.build.run_in_child", run_here)
+    monkeypatch.setattr("edgeengine.graph.fix.run_in_child", run_here)
 
 
 @pytest.fixture

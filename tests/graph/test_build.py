@@ -216,3 +216,13 @@ def test_inspect_is_plain_json(saved: Save) -> None:
     assert found["single_tensor_cut"] is True and found["run_error"] is None and found["unknown_ops"] == []
     assert [f["tensors"][0]["name"] for f in found["frontiers"]] == ["h", "r"]  # type: ignore[attr-defined]
     assert found["inputs"] == [{"name": "x", "dtype": "float32", "shape": ["N", 16]}]
+
+
+@pytest.mark.parametrize("manifest", ['{"manifest_version": 3}', '{"segments": 1, "files": {}}', "not json"])
+def test_folder_with_anything_but_a_bundle_in_it_is_never_replaced(saved: Save, tmp_path: Path, manifest: str) -> None:
+    (tmp_path / "victim/sub").mkdir(parents=True)
+    (tmp_path / "victim/manifest.json").write_text(manifest)
+    (tmp_path / "victim/sub/work.js").write_text("mine")
+    with pytest.raises(UserError, match="is no bundle"):
+        build_bundle(saved(small()), tmp_path / "victim")
+    assert (tmp_path / "victim/sub/work.js").read_text() == "mine"
