@@ -89,6 +89,7 @@ def command(
         print_plan(prepared.plan)
         print_rows(f"live, {seconds:g} s, policy {policy}", live_document["tasks"], live.jobs)  # type: ignore[arg-type]
         print_rows("simulated from the profile", simulated_document["tasks"], done.jobs)  # type: ignore[arg-type]
+        _print_verdict(live_document["tasks"], simulated_document["tasks"])  # type: ignore[arg-type]
         _print_recognised(recognised)
         note(f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/plan.json --policy fifo")
     if live.interrupted:
@@ -117,9 +118,22 @@ def _recognised(show: Any, results: list[Any]) -> list[dict[str, object]]:
     return rows
 
 
+def _print_verdict(live: list[dict[str, Any]], simulated: list[dict[str, Any]]) -> None:
+    """The two figures to look for: were the deadlines kept, and how near came the simulation?"""
+    met, released = sum(t["met"] for t in live), sum(t["released"] for t in live)
+    off = {
+        a["task"]: abs(b["p50_ms"] / a["p50_ms"] - 1) for a, b in zip(live, simulated, strict=True) if a["p50_ms"] and b["p50_ms"]
+    }
+    worst = max(off, key=off.__getitem__, default=None)
+    near = "" if worst is None else f"; the simulated p50 is at most {off[worst]:.0%} off the live one ({worst})"
+    out.print(f"live: {met} of {released} jobs met their deadlines{near}")
+
+
 def _print_recognised(rows: list[dict[str, object]]) -> None:
     right = sum(bool(r["right"]) for r in rows)
-    out.print(f"exercises recognised: {right} of {len(rows)} windows")
+    out.print(
+        f"exercises recognised: {right} of {len(rows)} windows, of a person the model never saw (its accuracy, not the engine's)"
+    )
     stretch: list[str] = []
     previous = None
     for r in rows:
