@@ -34,7 +34,7 @@ from edgeengine.profiling import Candidate, candidates_of, chain_tensors, measur
 from edgeengine.spec import TensorSpec
 
 PARTS = 5
-SECONDS = 4.0
+SECONDS = 3.0
 
 
 @dataclass(frozen=True)
