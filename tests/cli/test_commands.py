@@ -176,6 +176,10 @@ def test_plan_for_another_build_is_refused(cli: Any, live: Path, bundles: dict[s
     assert "another build" in done.err
 
 
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_interrupted_run_ends_in_order_with_its_table(live: Path, bundles: dict[str, Bundle]) -> None:
     (live / "ourglue.py").write_text(
@@ -200,7 +204,10 @@ def test_interrupted_run_ends_in_order_with_its_table(live: Path, bundles: dict[
         "run",
     ]
     env = os.environ | {"XDG_STATE_HOME": str(live / "state"), "PYTHONPATH": str(live)}
-    with subprocess.Popen(command, cwd=live, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # A test run started in the background ignores SIGINT, and so would its children.
+    with subprocess.Popen(
+        command, cwd=live, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts
+    ) as process:
         assert process.stderr is not None
         said = []
         for line in process.stderr:
@@ -208,7 +215,10 @@ def test_interrupted_run_ends_in_order_with_its_table(live: Path, bundles: dict[
             if "glue ran" in line:
                 break
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        try:
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == 130, err
     assert any("running" in line for line in said)
     assert "scale" in out and "child" in out

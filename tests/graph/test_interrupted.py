@@ -21,6 +21,7 @@ _BUILD = """
 import os, resource, signal, sys
 from edgeengine.errors import UserError
 from edgeengine.graph import build_bundle
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
 path, out, how, when = sys.argv[1:]
 def progress(text, share):
     if text.startswith(when):
