@@ -50,7 +50,7 @@ class MonotonicClock:
         return time.monotonic_ns()
 
     def mailbox(self, order: int, index: int) -> Mailbox:
-        return _QueueMailbox()
+        return _QueueMailbox(poll_s=0.2 if order == ORDER_MAIN else None)
 
     def sleep_until(self, ns: int, order: int, index: int) -> None:
         left = ns - time.monotonic_ns()
@@ -71,13 +71,22 @@ class MonotonicClock:
 
 
 class _QueueMailbox:
-    def __init__(self) -> None:
+    """`poll_s`: come up for air that often. The main thread must: an interrupt that arrives just before it blocks would else
+    be seen only when it wakes.
+    """
+
+    def __init__(self, poll_s: float | None) -> None:
+        self._poll_s = poll_s
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.put = self._queue.put
 
     def get(self, until_ns: int | None = None) -> Any:
         if until_ns is None:
-            return self._queue.get()
+            while True:
+                try:
+                    return self._queue.get(timeout=self._poll_s)
+                except queue.Empty:
+                    continue
         left = max(until_ns - time.monotonic_ns(), 0)
         try:
             return self._queue.get(timeout=left / 1e9)
