@@ -112,6 +112,9 @@ class Driver:
                 self.scheduler.step(Started(self.now, action.task, action.index, action.subgraph, action.processor))
         return actions
 
+    def _begun(self, key: Key) -> bool:
+        return self._position.get(key, 0) > 0 or any((r.task, r.index) == key for r in self.running.values())
+
     def _check_start(self, start: Start) -> None:
         key = (start.task, start.index)
         assert key not in self.ended, f"{start}: that job has ended"
@@ -126,7 +129,9 @@ class Driver:
             ended = self.ended.get((parent, start.index))
             assert ended is not None and ended.outcome in ("met", "late"), f"{start}: its parent has not finished"
         if start.task in self._serial:
-            earlier = [k for k in self._known(start.task) if k[1] < start.index and k not in self.ended]
+            # Children are released as their parents finish, in whatever order: of these only those that began must have ended.
+            waits = [k for k in self._known(start.task) if k != key and k not in self.ended]
+            earlier = [k for k in waits if self._begun(k) or (k[1] < start.index and self._after[start.task] is None)]
             assert not earlier, f"{start}: {earlier[0]} has not ended and both carry state"
         self.running[start.processor] = start
         self.started.append(start)
