@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from edgeengine.cli.console import Json, State, note, out, print_json, print_rows, progress_bar
+
+if TYPE_CHECKING:
+    from edgeengine.engine.prepare import Prepared
 
 EXAMPLES = (
     "edgeengine demo",
@@ -28,16 +33,11 @@ def command(
     json: Json = False,
 ) -> None:
     """Five real models under deadlines on this machine: cut, profiled, planned, run live, and simulated from the profile."""
-    import hashlib
-
-    import msgspec
-
     from edgeengine.cli.plan import print_plan
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.cli.run import run_live
     from edgeengine.errors import UserError
-    from edgeengine.profiling import export_json
-    from edgeengine.reporting import run_document, write_file, write_run_folder
+    from edgeengine.reporting import run_document, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import Sampled, simulate
     from edgeengine.state import state_folder
@@ -53,13 +53,7 @@ def command(
     with progress_bar() as bar:
         bundles = open_or_build(tasks, store, show.sources, bar)
         prepared = measured_plan(tasks, bundles, store, show.sources, bar, fresh=fresh)
-    document, digest = export_json(prepared.rows, prepared.machine)
-    write_file(folder / "profile.json", document)
-    note(f"profile written to {folder / 'profile.json'}, sha256 {digest}")
-    planned = msgspec.json.format(msgspec.json.encode(prepared.plan), indent=1)
-    write_file(folder / "plan.json", planned)
-    plan_digest = hashlib.sha256(planned).hexdigest()
-    note(f"plan written to {folder / 'plan.json'}, sha256 {plan_digest}")
+    digest, plan_digest = _write_profile(folder, prepared)
     live = run_live(tasks, prepared.plan, bundles, show.sources, policy, seconds, watch=show.task)
     about = {"policy": policy, "seconds": seconds, "device": prepared.plan.device}
     live_document = run_document(tasks, live.jobs, live.released, mode="live", interrupted=live.interrupted, **about)
@@ -94,6 +88,20 @@ def command(
         note(f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/plan.json --policy fifo")
     if live.interrupted:
         sys.exit(130)
+
+
+def _write_profile(folder: Path, prepared: Prepared) -> tuple[str, str]:
+    """Profile and plan as files, before the live run; their sha256, which are printed: nothing later can enter them."""
+    from edgeengine.profiling import export_json
+    from edgeengine.reporting import write_file
+
+    document, digest = export_json(prepared.rows, prepared.machine)
+    planned = msgspec.json.format(msgspec.json.encode(prepared.plan), indent=1)
+    plan_digest = hashlib.sha256(planned).hexdigest()
+    for name, data, hexdigest in (("profile", document, digest), ("plan", planned, plan_digest)):
+        write_file(folder / f"{name}.json", data)
+        note(f"{name} written to {folder / name}.json, sha256 {hexdigest}")
+    return digest, plan_digest
 
 
 def _load_demo() -> Any:
