@@ -139,9 +139,7 @@ def _print_verdict(live: list[dict[str, Any]], simulated: list[dict[str, Any]]) 
 
 def _print_recognised(rows: list[dict[str, object]]) -> None:
     right = sum(bool(r["right"]) for r in rows)
-    out.print(
-        f"exercises recognised: {right} of {len(rows)} windows, of a person the model never saw (its accuracy, not the engine's)"
-    )
+    out.print(f"exercises recognised: {right} of {len(rows)} windows of a person the model never saw (what it misses is its own)")
     stretch: list[str] = []
     previous = None
     for r in rows:
