@@ -32,7 +32,7 @@ def command(
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Measure latencies (p50, p90, p99), session creation and memory; the rows are kept for planning."""
+    """Measure latencies (p50, p99; all quantiles with --json), session creation and memory; rows are kept for planning."""
 
     from edgeengine.bundle import open_bundle
     from edgeengine.cli.resolve import cached_build, choose_processors

@@ -43,7 +43,7 @@ class Fixed:
 
 
 class _Random:
-    """Standard normal floats; a few draws prepared beforehand and used in turn, so that releasing a job stays cheap."""
+    """Standard normal floats; a few draws prepared beforehand and used in turn, so that starting a job stays cheap."""
 
     KEPT = 8
 

@@ -8,7 +8,10 @@ import numpy as np
 
 
 class Source(Protocol):
-    """Pulled at each release of its task: no thread of its own, so the same call serves real and virtual time."""
+    """Pulled on the worker when a job of its task starts, with the job's release time.
+
+    It needs no thread of its own, so the same call serves real and virtual time.
+    """
 
     def read(self, index: int, release_ns: int) -> dict[str, np.ndarray]:
         """The inputs of job `index`, as of `release_ns` (since the start of the run), by input name.

@@ -1,7 +1,7 @@
 """One row per task: what was released, how it ended, how long it took.
 
 Miss rate = (late + dropped + failed + rejected) / released. Latencies are finish - release over finished (met or late) jobs,
-by nearest rank.
+the value whose rank is nearest to (n - 1) p.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Latency(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, samples_ns: list[int]) -> Latency:
-        """Summarise samples (at least one). The quantile is the nearest rank, so every stored value was measured."""
+        """Summarise samples (at least one). A quantile is the sample whose rank is nearest to (n - 1) p: each was measured."""
         ordered = sorted(samples_ns)
         last = len(ordered) - 1
         return cls(n=len(ordered), quantiles_ns=tuple(ordered[round(last * q / 100)] for q in QUANTILES))
