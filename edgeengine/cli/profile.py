@@ -106,7 +106,7 @@ def _at_period(
     usable = tuple(p for p in processors if p.usable)
     plan = Plan(SCHEMA, device_id(), "", usable, (TaskPlan(name, bundle.hash, bundle.manifest.segments, steps),))
     workload = Workload((Task(name, model=str(bundle.path), period_ms=period_ms, inputs="source:inputs"),))
-    done = rehearse(workload, plan, {name: bundle}, {"inputs": Fixed(inputs)}, seconds)
+    done = rehearse(workload, plan, {name: bundle}, {"inputs": Fixed(inputs)}, seconds, turns=None)
     return rehearsed_rows(done, workload, plan, rows)
 
 

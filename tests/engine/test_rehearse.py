@@ -76,3 +76,10 @@ def test_plan_takes_what_holds_in_service_and_pools_equivalent_processors() -> N
 def test_condition_is_the_period_of_the_task_or_of_whom_it_follows() -> None:
     made = workload(CHAIN, {"name": "child", "after": "t", "latency_ms": {"a": 1}}, {"name": "free", "latency_ms": {"a": 1}})
     assert [in_service(t, made) for t in made.tasks] == ["period:10", "period:10", "in service"]
+
+
+def test_without_a_limit_of_turns_every_processor_is_measured_as_often() -> None:
+    tasks = workload({"name": "t", "period_ms": 10, "latency_ms": {"a": 2, "b": 2, "c": 2}})
+    log = simulate(tasks, plan(tasks), TakeTurns(1000 * MS, None), Median(), stop_ns=300 * MS, keep_log=True).log or []
+    starts = [a.processor for line in log for a in line.actions if isinstance(a, Start)]
+    assert [starts.count(p) for p in "abc"] == [10, 10, 10]
