@@ -20,7 +20,7 @@ from edgeengine.engine.engine import Engine
 from edgeengine.events import Finished, LogLine, Released, Start, Started
 from edgeengine.planning import plan_from_latencies
 from edgeengine.profiling.candidate import timestamp
-from edgeengine.spec import Latency, MachineRow, Processor, Step
+from edgeengine.spec import Latency, MachineRow, Placement, Processor, Step
 from edgeengine.workload import parse_workload
 
 # Sparse releases, so that workers and the timer really sleep in between. Every second instant releases three jobs ("release"),
@@ -66,6 +66,7 @@ class _Noop:
 
     def __init__(self) -> None:
         self._memory = np.ones(1 << 20, np.uint8)
+        self.placement: Placement | None = None
 
     def run(self, feeds: Tensors) -> Tensors:
         self._memory.sum()

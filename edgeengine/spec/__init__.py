@@ -4,6 +4,7 @@ Plain frozen records without behaviour beyond look-up; nothing here does I/O or 
 """
 
 from edgeengine.spec.bundle import Manifest, SubgraphSpec
+from edgeengine.spec.placement import Fallback, Placement
 from edgeengine.spec.plan import Plan, Step, TaskPlan
 from edgeengine.spec.processor import Processor
 from edgeengine.spec.profile import Latency, MachineRow, ProfileRow
@@ -11,9 +12,11 @@ from edgeengine.spec.schema import Versioned
 from edgeengine.spec.tensor import TensorSpec, format_shape, parse_shape
 
 __all__ = [
+    "Fallback",
     "Latency",
     "MachineRow",
     "Manifest",
+    "Placement",
     "Plan",
     "Processor",
     "ProfileRow",

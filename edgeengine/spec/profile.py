@@ -6,6 +6,8 @@ import bisect
 
 import msgspec
 
+from edgeengine.spec.placement import Placement
+
 # The stored quantiles of a latency distribution, in percent. Dense at the top: deadlines live in the tail.
 QUANTILES = (0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
 P50, P90, P99 = (QUANTILES.index(q) for q in (50, 90, 99))
@@ -74,7 +76,11 @@ class ProfileRow(msgspec.Struct, frozen=True):
 
     `condition` is "back_to_back" or "period:<ms>". `shapes` is the canonical text of all input shapes: a row is never
     reused for other shapes. `first_run_ns` and `create_ns` (session creation) are kept apart from the steady state.
-    `resident_bytes` is the growth of the process by the session, None where it could not be read.
+    `resident_bytes` is the growth of the process by the session, None where it could not be read. `half_width` is half the
+    95 % confidence interval of the median, as a share of it; `ended` says whether measuring stopped because that was narrow
+    enough ("width") or because time was up ("budget"). `verdict` is of the outputs against the reference: "ok", "wrong" or
+    "unchecked", with the greatest difference in `max_diff` (a share of the output's range). `denormals` counts such values in the
+    outputs: they slow a CPU down many times. `governor` is the clock policy of `cores` where it can be read.
     """
 
     bundle: str
@@ -89,6 +95,14 @@ class ProfileRow(msgspec.Struct, frozen=True):
     resident_bytes: int | None
     measured_at: str
     versions: dict[str, str]
+    placement: Placement | None = None
+    half_width: float | None = None
+    ended: str = "budget"
+    verdict: str = "unchecked"
+    max_diff: float | None = None
+    denormals: int = 0
+    cores: tuple[int, ...] = ()
+    governor: str = ""
 
 
 class MachineRow(msgspec.Struct, frozen=True):

@@ -7,13 +7,18 @@ from typing import Protocol
 import numpy as np
 
 from edgeengine.bundle import Bundle
-from edgeengine.spec import Processor, Step
+from edgeengine.spec import Placement, Processor, Step
 
 Tensors = dict[str, np.ndarray]
 
 
 class Executable(Protocol):
-    """A loaded subgraph. `run` may be called from several threads at once."""
+    """A loaded subgraph. `run` may be called from several threads at once.
+
+    `placement` says which provider took which nodes, None where there is nothing to tell (the null provider).
+    """
+
+    placement: Placement | None
 
     def run(self, feeds: Tensors) -> Tensors:
         """Run once; returns when the outputs are there, in memory nobody else writes.

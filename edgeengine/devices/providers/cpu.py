@@ -15,7 +15,7 @@ import onnxruntime as ort
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers.base import Executable, Tensors
 from edgeengine.errors import DeviceError, UserError
-from edgeengine.spec import Processor, Step
+from edgeengine.spec import Placement, Processor, Step
 
 
 class CpuProvider:
@@ -75,6 +75,7 @@ class CpuExecutable:
         if affinity:
             options.add_session_config_entry("session.intra_op_thread_affinities", affinity)
         self._file = file
+        self.placement: Placement | None = None
         try:
             self._session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         except Exception as e:  # ONNX Runtime's errors have no common base below Exception

@@ -10,7 +10,7 @@ import numpy as np
 from edgeengine.bundle import Bundle
 from edgeengine.clock import ORDER_FINISH, Clock
 from edgeengine.devices.providers.base import Executable, Tensors
-from edgeengine.spec import Processor, Step, TensorSpec
+from edgeengine.spec import Placement, Processor, Step, TensorSpec
 from edgeengine.spec.tensor import ITEM_BYTES
 
 
@@ -36,6 +36,7 @@ class _NullExecutable:
     def __init__(self, clock: Clock, duration_ns: int, index: int, outputs: tuple[TensorSpec, ...]):
         self._clock, self._duration_ns, self._index = clock, duration_ns, index
         self._outputs = {t.name: _zeros(t) for t in outputs}
+        self.placement: Placement | None = None
 
     def run(self, feeds: Tensors) -> Tensors:
         self._clock.sleep_until(self._clock.now_ns() + self._duration_ns, ORDER_FINISH, self._index)
