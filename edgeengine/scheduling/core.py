@@ -74,7 +74,7 @@ class Scheduler:
                 task.parent.children.append(task)
         self._jobs: dict[tuple[str, int], Job] = {}
         self._ready: dict[Job, None] = {}
-        self._view = View(tasks, processors, self._ready)
+        self._view = View(tasks, processors, self._ready, self._jobs, plan.guidance)
         self._policy, self._seed = policy, seed
         self._now = 0
         self._undecided = False  # releases came for which the policy was not asked yet
@@ -177,6 +177,8 @@ class Scheduler:
             return True
         assert job.move is not None
         job.position = job.move.stop
+        spent = job.move.energy_mj
+        job.energy_mj = None if spent is None or job.energy_mj is None else job.energy_mj + spent
         if job.position < job.task.segments:
             job.state = READY
             self._ready[job] = None
@@ -235,6 +237,7 @@ class Scheduler:
                 if move.subgraph == e.subgraph and move.processor.name == e.processor:
                     move.p50_ns, move.p99_ns = e.p50_ns, e.p99_ns
         task.refresh_best()
+        self._view.changes += 1
         return True
 
     def _version_ready(self, e: VersionReady, _: list[AnyAction]) -> bool:
@@ -296,6 +299,7 @@ class Scheduler:
             raise InternalError(f"job {task.name}#{index} was released twice")
         job = Job(task, index, release_ns, deadline_ns)
         task.released += 1
+        self._view.changes += 1
         if task.latest_only and not orphan:
             for older in [j for j in self._jobs.values() if j.task is task and j.position == 0 and j.state != RUNNING]:
                 self._end(older, DROPPED, "stale: newer input came")
@@ -345,6 +349,7 @@ class Scheduler:
             task.unstarted -= 1
         job.state, job.outcome, job.cause, job.finish_ns = ENDED, outcome, cause, self._now
         del self._jobs[task.name, job.index]
+        self._view.changes += 1
         task.waiting.pop(job.index, None)
         self.ended.append(job)
         self._unchain(job)
@@ -386,5 +391,6 @@ class Scheduler:
         return random.Random(f"child:{self._seed}:{child.name}:{index}").random() < child.probability
 
     def _refresh_tasks(self) -> None:
+        self._view.changes += 1
         for task in self.tasks.values():
             task.refresh_best()

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edgeengine.events import AnyAction, Drop, Start
+from edgeengine.scheduling.dropping import CANNOT_FINISH
 from edgeengine.scheduling.job import Job, Move
 from edgeengine.scheduling.view import View
-
-CANNOT_FINISH = "cannot finish in time"
 
 
 def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool) -> list[AnyAction]:

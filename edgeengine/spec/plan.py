@@ -46,6 +46,29 @@ class TaskPlan(msgspec.Struct, frozen=True):
     reason: str = "no admission test ran"
 
 
+class Guidance(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What planning worked out for the price policy, which reads it from the plan.
+
+    `prices` by processor: what a nanosecond there is worth. `rank`: tasks, those that are kept first in front. `order`: by
+    what a job tries its processors: "price" (price x latency), "latency", or "balanced" (first its place in a balanced static
+    map). `earliest`: take the processor that ends first, not the first that is in time. `reserve`: plan a parent's jobs so that its
+    children fit behind them. `margin_ns` is kept before each deadline, plans reach `horizon_ns` ahead. `tail`: expected
+    latencies are p50 + tail (p99 - p50), in the classes high, normal, background. `policy`: a policy by name that a rehearsal
+    preferred to all this, with the rule by which it drops.
+    """
+
+    prices: dict[str, float] = {}
+    rank: tuple[str, ...] = ()
+    order: str = "price"
+    earliest: bool = False
+    reserve: bool = True
+    margin_ns: int | None = None
+    horizon_ns: int | None = None
+    tail: tuple[float, float, float] | None = None
+    policy: str = ""
+    drop: str = ""
+
+
 class Plan(msgspec.Struct, frozen=True):
     """`device` is the device id the latencies hold for; `overheads` are the machine's own costs by name (see MachineRow)."""
 
@@ -55,6 +78,7 @@ class Plan(msgspec.Struct, frozen=True):
     processors: tuple[Processor, ...]
     tasks: tuple[TaskPlan, ...]
     overheads: dict[str, Latency] = {}
+    guidance: Guidance | None = None
 
     def task(self, name: str) -> TaskPlan:
         """Raises UserError for a task that the plan does not have."""

@@ -1,0 +1,138 @@
+"""Reservations on one processor, and whether they all end in time: what the price policy's plan is made of.
+
+A timeline holds the reservations of processors that exclude each other, so that one runs at a time. Where every job runs whole
+on its processor, they are an explicit sequence, and leaving the processor idle before an urgent one comes free. Where jobs give
+way between subgraphs, they follow EDF with preemption at those borders. Times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from edgeengine.scheduling.job import UNREACHABLE_NS, Job, ProcessorState, Task
+
+FAR_NS = UNREACHABLE_NS
+
+
+class Reservation:
+    """`length_ns` on `processor` for the job (None: a release still to come), from position `start` to `stop`.
+
+    `deadline_ns` orders it, `due_ns` is when it must have ended: earlier once another reservation relies on its `finish_ns`,
+    never for a job that has begun and can no longer be in time. `grain_ns`: its longest subgraph.
+    """
+
+    __slots__ = (
+        "deadline_ns", "due_ns", "finish_ns", "grain_ns", "index", "job", "length_ns", "processor", "release_ns", "start",
+        "stop", "task",
+    )  # fmt: skip
+
+    def __init__(
+        self, task: Task, index: int, job: Job | None, processor: ProcessorState, start: int, stop: int, length_ns: int,
+        grain_ns: int, release_ns: int, deadline_ns: int,
+    ):  # fmt: skip
+        self.task, self.index, self.job, self.processor = task, index, job, processor
+        self.start, self.stop, self.length_ns, self.grain_ns = start, stop, length_ns, grain_ns
+        self.release_ns, self.deadline_ns, self.due_ns, self.finish_ns = release_ns, deadline_ns, deadline_ns, FAR_NS
+
+    @property
+    def urgency(self) -> tuple[int, int]:
+        return (self.deadline_ns, self.release_ns)
+
+
+class Timeline:
+    """Reservations in order; `free_ns` is when the first could begin. `evaluations` counts what planning costs."""
+
+    __slots__ = ("divisible", "entries", "evaluations", "free_ns")
+
+    def __init__(self, divisible: bool):
+        self.divisible = divisible
+        self.entries: list[Reservation] = []
+        self.free_ns = 0
+        self.evaluations = 0
+
+    def insert(self, new: Reservation, after: Reservation | None = None) -> bool:
+        """Put it where all end in time, `after` before it; False, and nothing changed, if there is no such place."""
+        if max(new.release_ns, self.free_ns) + new.length_ns > new.due_ns:
+            return False
+        at = bisect_right(self.entries, new.urgency, key=lambda e: e.urgency)
+        if self.divisible:
+            return self._try(at, new)
+        first = self.entries.index(after) + 1 if after is not None else 0
+        at = max(at, first)
+        places = [at, *range(at - 1, first - 1, -1), *range(at + 1, len(self.entries) + 1)]
+        return any(self._try(place, new) for place in places)
+
+    def force(self, new: Reservation) -> None:
+        """Put it last of all, in time or not: a job that has begun."""
+        new.deadline_ns = new.due_ns = FAR_NS
+        self.entries.append(new)
+        self.refresh()
+
+    def remove(self, old: Reservation) -> None:
+        self.entries.remove(old)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Expected finishes anew, after a change that can make none late."""
+        self._commit(self._finishes(self.entries))
+
+    def _try(self, at: int, new: Reservation) -> bool:
+        entries = self.entries
+        entries.insert(at, new)
+        finishes = self._finishes(entries)
+        if finishes is None:
+            del entries[at]
+            return False
+        self._commit(finishes)
+        return True
+
+    def _commit(self, finishes: list[int] | None) -> None:
+        for entry, finish in zip(self.entries, finishes or ()):
+            entry.finish_ns = finish
+
+    def _finishes(self, entries: list[Reservation]) -> list[int] | None:
+        """When each would end; None if one would be late."""
+        self.evaluations += 1
+        return _edf(entries, self.free_ns) if self.divisible else _in_turn(entries, self.free_ns)
+
+
+def _in_turn(entries: list[Reservation], now: int) -> list[int] | None:
+    finishes = []
+    for e in entries:
+        now = (e.release_ns if e.release_ns > now else now) + e.length_ns
+        if now > e.due_ns:
+            return None
+        finishes.append(now)
+    return finishes
+
+
+def _edf(entries: list[Reservation], now: int) -> list[int] | None:
+    """Entries are sorted by urgency. A running one gives way to a more urgent release at its next border."""
+    finishes = [0] * len(entries)
+    pending = list(range(len(entries)))
+    left = [e.length_ns for e in entries]
+    while pending:
+        nearest = FAR_NS  # release of those more urgent than the first that could run
+        for place, i in enumerate(pending):
+            release = entries[i].release_ns
+            if release <= now:
+                break
+            if release < nearest:
+                nearest = release
+        else:
+            now = nearest
+            continue
+        entry = entries[i]
+        finish = now + left[i]
+        if nearest < finish:
+            run = -((now - nearest) // entry.grain_ns) * entry.grain_ns  # rounded up to a border
+            if run < left[i]:
+                left[i] -= run
+                now += run
+                continue
+        now = finish
+        if now > entry.due_ns:
+            return None
+        finishes[i] = now
+        del pending[place]
+    return finishes
