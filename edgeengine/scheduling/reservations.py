@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from edgeengine.scheduling.job import UNREACHABLE_NS, Job, ProcessorState, Task
+from edgeengine.scheduling.job import ENDED, READY, RUNNING, UNREACHABLE_NS, Job, ProcessorState, Task
 
 FAR_NS = UNREACHABLE_NS
 
@@ -33,6 +33,16 @@ class Reservation:
         self.task, self.index, self.job, self.processor = task, index, job, processor
         self.start, self.stop, self.length_ns, self.grain_ns = start, stop, length_ns, grain_ns
         self.release_ns, self.deadline_ns, self.due_ns, self.finish_ns = release_ns, deadline_ns, deadline_ns, FAR_NS
+
+    @property
+    def can_start(self) -> bool:
+        return self.job is not None and self.job.state == READY and self.start <= self.job.position < self.stop
+
+    @property
+    def is_over(self) -> bool:
+        """Its job ended, or is past it, or at it now."""
+        job = self.job
+        return job is not None and (job.state == ENDED or job.position >= self.stop or job.state == RUNNING)
 
     @property
     def urgency(self) -> tuple[int, int]:
@@ -76,6 +86,14 @@ class Timeline:
         """Expected finishes anew, after a change that can make none late."""
         self._commit(self._finishes(self.entries))
 
+    def next_to_start(self) -> Reservation | None:
+        """The reservation whose next subgraph may start now; None while the processor is to stay idle."""
+        if self.divisible:
+            return next((e for e in self.entries if e.can_start), None)
+        while self.entries and self.entries[0].is_over:
+            del self.entries[0]
+        return self.entries[0] if self.entries and self.entries[0].can_start else None
+
     def _try(self, at: int, new: Reservation) -> bool:
         entries = self.entries
         entries.insert(at, new)
@@ -113,7 +131,7 @@ def _edf(entries: list[Reservation], now: int) -> list[int] | None:
     left = [e.length_ns for e in entries]
     while pending:
         nearest = FAR_NS  # release of those more urgent than the first that could run
-        for place, i in enumerate(pending):
+        for place, i in enumerate(pending):  # noqa: B007
             release = entries[i].release_ns
             if release <= now:
                 break

@@ -25,6 +25,7 @@ class Piece:
     length_ns: int
     grain_ns: int
     first: Move
+    first_ns: int
 
 
 Route = tuple[Piece, ...]
@@ -93,10 +94,10 @@ class Routes:
         path: list[Move] = []
         at = stop
         while at > start and came[at] is not None:
-            move = came[at]
-            assert move is not None
-            path.append(move)
-            at = move.start
+            last = came[at]
+            assert last is not None
+            path.append(last)
+            at = last.start
         return path[::-1] if at == start else []
 
 
@@ -104,4 +105,6 @@ def _pieces(path: list[Move], length: Length) -> Route:
     """Neighbouring moves on the same processor together."""
     borders = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(path)) if a.processor is not b.processor), len(path)]
     runs = [path[a:b] for a, b in pairwise(borders)]
-    return tuple(Piece(r[0].processor, r[0].start, r[-1].stop, sum(map(length, r)), max(map(length, r)), r[0]) for r in runs)
+    return tuple(
+        Piece(r[0].processor, r[0].start, r[-1].stop, sum(map(length, r)), max(map(length, r)), r[0], length(r[0])) for r in runs
+    )

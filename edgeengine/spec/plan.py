@@ -51,10 +51,10 @@ class Guidance(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `prices` by processor: what a nanosecond there is worth. `rank`: tasks, those that are kept first in front. `order`: by
     what a job tries its processors: "price" (price x latency), "latency", or "balanced" (first its place in a balanced static
-    map). `earliest`: take the processor that ends first, not the first that is in time. `reserve`: plan a parent's jobs so that its
-    children fit behind them. `margin_ns` is kept before each deadline, plans reach `horizon_ns` ahead. `tail`: expected
-    latencies are p50 + tail (p99 - p50), in the classes high, normal, background. `policy`: a policy by name that a rehearsal
-    preferred to all this, with the rule by which it drops.
+    map). `earliest`: take the processor that ends first, not the first that is in time. `reserve`: plan a parent's jobs so
+    that its children fit behind them. `margin_ns` is kept before each deadline, plans reach `horizon_ns` ahead. `tail`:
+    expected latencies are p50 + tail (p99 - p50), in the classes high, normal, background. `policy`: a policy by name that a
+    what-if preferred to all this, with the rule by which it drops.
     """
 
     prices: dict[str, float] = {}

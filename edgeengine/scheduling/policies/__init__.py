@@ -16,6 +16,7 @@ from edgeengine.scheduling.policies.least_slack import LeastSlack
 from edgeengine.scheduling.policies.llf import LeastLaxity
 from edgeengine.scheduling.policies.mapscore import MapScore
 from edgeengine.scheduling.policies.monotonic import DeadlineMonotonic, RateMonotonic
+from edgeengine.scheduling.policies.price import Price
 from edgeengine.scheduling.policies.round_robin import RoundRobin
 from edgeengine.scheduling.policies.shortest_expected_latency import ShortestExpectedLatency
 from edgeengine.scheduling.policies.sjf import ShortestJob
@@ -31,7 +32,7 @@ PUBLISHED: dict[str, PolicyType] = {
     "least-slack": LeastSlack, "lalarand": Lalarand, "xrbench": XrBench, "global-edf": GlobalEdf, "rm": RateMonotonic,
     "dm": DeadlineMonotonic, "llf": LeastLaxity, "sjf": ShortestJob, "mapscore": MapScore,
 }  # fmt: skip
-BUILT_IN: dict[str, PolicyType] = {"edf": Edf, "fifo": Fifo, **PUBLISHED}
+BUILT_IN: dict[str, PolicyType] = {"edf": Edf, "fifo": Fifo, "price": Price, **PUBLISHED}
 
 
 def policy_names() -> list[str]:

@@ -1,0 +1,31 @@
+"""What a what-if maximises over the jobs of a simulated run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edgeengine.scheduling import Job
+from edgeengine.workload import Workload
+from edgeengine.workload.xr import RUN_MS
+from edgeengine.workload.xr_score import Frame, xr_score
+
+Objective = Callable[[Workload, Sequence[Job]], float]
+
+
+def xr_frames(jobs: Sequence[Job], run_ms: float = RUN_MS) -> list[Frame]:
+    """The frames that XRBench counts: those whose deadline lies within the run."""
+    return [
+        Frame(
+            j.task.name,
+            j.deadline_ns / 1e6,
+            j.finish_ns / 1e6 if j.finished and j.finish_ns is not None else None,
+            j.energy_mj or 0.0,
+        )
+        for j in jobs
+        if j.deadline_ns is not None and j.deadline_ns <= run_ms * 1e6
+    ]
+
+
+def xr_strict(_: Workload, jobs: Sequence[Job]) -> float:
+    """XRBench's score, late frames counted as dropped."""
+    return xr_score(xr_frames(jobs), strict=True)
