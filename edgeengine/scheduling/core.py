@@ -93,6 +93,11 @@ class Scheduler:
         return not self._jobs
 
     @property
+    def view(self) -> View:
+        """What the policy sees."""
+        return self._view
+
+    @property
     def released(self) -> dict[str, int]:
         """Jobs let in so far, by task: what the outcomes must add up to when all have ended."""
         return {name: task.released for name, task in self.tasks.items()}

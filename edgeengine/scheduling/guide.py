@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edgeengine.scheduling.job import TRAIN_RANK, UNREACHABLE_NS, Move, ProcessorState, Task
 from edgeengine.scheduling.routes import Piece, Route, Routes
 from edgeengine.scheduling.static_map import balanced_map, utilisation
@@ -16,6 +18,20 @@ TAIL = (1.0, 0.4, 0.0)  # by class: p99 for high, the median for background
 MOST_EVALUATIONS = 400  # of timelines in one plan: what bounds the time of a decision
 
 
+def usual_horizon_ns(deadlines_ns: Sequence[int]) -> int:
+    """How far ahead to plan for tasks of these relative deadlines."""
+    if not deadlines_ns:
+        return 0
+    ordered = sorted(deadlines_ns)
+    low, high = (factor * ordered[0] for factor in HORIZON_DEADLINES)
+    return min(max(2 * ordered[len(ordered) // 2], low), high)
+
+
+def usual_margin_ns(deadlines_ns: Sequence[int]) -> int:
+    """What to keep before deadlines, for tasks of these relative deadlines."""
+    return round(MARGIN_SHARE * min(deadlines_ns, default=0))
+
+
 class Guide:
     """Settings resolved for one run. `rank`: tasks with deadlines, by class and then by what the guidance keeps first."""
 
@@ -23,12 +39,9 @@ class Guide:
         given = view.guidance or Guidance()
         self._tail = given.tail or TAIL
         self._view = view
-        deadlines = sorted(t.deadline_ns for t in view.tasks if t.deadline_ns is not None and not t.train)
-        shortest = deadlines[0] if deadlines else 0
-        low, high = (factor * shortest for factor in HORIZON_DEADLINES)
-        median = deadlines[len(deadlines) // 2] if deadlines else 0
-        self.horizon_ns = given.horizon_ns or min(max(2 * median, low), high)
-        self._margin_ns = given.margin_ns if given.margin_ns is not None else round(MARGIN_SHARE * shortest)
+        deadlines = [t.deadline_ns for t in view.tasks if t.deadline_ns is not None and not t.train]
+        self.horizon_ns = given.horizon_ns or usual_horizon_ns(deadlines)
+        self._margin_ns = given.margin_ns if given.margin_ns is not None else usual_margin_ns(deadlines)
         self.tolerance_ns = self._margin_ns // 4  # of an end that is not when it was expected
         self.earliest, self._reserve, self.most_evaluations = given.earliest, given.reserve, MOST_EVALUATIONS
         self._prices = [max(given.prices.get(p.name, 1.0), LEAST_PRICE) for p in view.processors]

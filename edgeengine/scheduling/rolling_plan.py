@@ -50,7 +50,7 @@ class RollingPlan:
         return sum(t.evaluations for t in self.distinct)
 
     def make(self, view: View, now: int) -> None:
-        begun, waiting, horizon = self._collect(view, now)
+        begun, waiting = self._collect(view, now)
         previous, self.placed, self._ends = self.placed, {}, {}
         for timeline in self.distinct:
             timeline.entries, timeline.free_ns, timeline.evaluations = [], now, 0
@@ -94,7 +94,7 @@ class RollingPlan:
 
     # ---- what is to be placed ----
 
-    def _collect(self, view: View, now: int) -> tuple[list[Wanted], list[list[Wanted]], int]:
+    def _collect(self, view: View, now: int) -> tuple[list[Wanted], list[list[Wanted]]]:
         begun: list[Wanted] = []
         waiting: list[list[Wanted]] = [[] for _ in view.tasks]
         horizon = now + self._guide.horizon_ns
@@ -120,7 +120,7 @@ class RollingPlan:
             elif task.parent is not None and not task.own_pattern and task.probability >= 0.5:
                 waiting[task.index] += self._children(view, task, begun, waiting[task.parent.index], now)
             waiting[task.index].sort(key=lambda w: w.index)
-        return begun, waiting, horizon
+        return begun, waiting
 
     def _waits_for(self, view: View, job: Job) -> Key | None:
         if job.previous is not None:
