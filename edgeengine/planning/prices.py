@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.spec import Plan, Step, TaskPlan
 from edgeengine.workload import Task, Workload
@@ -19,7 +17,7 @@ from edgeengine.workload import Task, Workload
 
 @dataclass(frozen=True)
 class Fluid:
-    """`load`: 1.0 = the busiest resource is busy all the time. `prices` by processor, at most 1. `left_out`: tasks without a way."""
+    """`load`: 1.0 = the busiest resource is busy all the time. `prices` by processor, at most 1. `left_out`: no way in time."""
 
     load: float
     prices: dict[str, float]
@@ -93,16 +91,3 @@ def _solve(
     if found.status != 0:
         raise PlanInfeasible(f"the load program was not solved ({found.message})")
     return float(found.fun), [max(-float(d), 0.0) for d in found.ineqlin.marginals]
-
-
-def scaled(workload: Workload, factor: float) -> Workload:
-    """The same workload with every stated latency and energy times `factor`."""
-    tasks = tuple(
-        msgspec.structs.replace(
-            t,
-            latency_ms={p: ms * factor for p, ms in t.latency_ms.items()},
-            energy_mj={p: e * factor for p, e in t.energy_mj.items()} if isinstance(t.energy_mj, dict) else t.energy_mj,
-        )
-        for t in workload.tasks
-    )
-    return msgspec.structs.replace(workload, tasks=tasks)

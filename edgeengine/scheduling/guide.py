@@ -33,7 +33,9 @@ def usual_margin_ns(deadlines_ns: Sequence[int]) -> int:
 
 
 class Guide:
-    """Settings resolved for one run. `rank`: tasks with deadlines, by class and then by what the guidance keeps first."""
+    """Settings resolved for one run. `rank`: tasks in order of class, then of what the guidance keeps first. By task index:
+    `shortest_ns` of a whole job, `margin_ns` to keep before its deadline, `reserved_ns` for its children.
+    """
 
     def __init__(self, view: View):
         given = view.guidance or Guidance()
@@ -51,26 +53,34 @@ class Guide:
             for t in view.tasks
         ]
         self.rank = self._ranked(view.tasks, given.rank)
+        self._estimates = -1
+        self.refresh()
 
     def length_ns(self, rank: int, move: Move) -> int:
         tail = self._tail[min(rank, 2)]
         return round(move.p50_ns + tail * (move.p99_ns - move.p50_ns)) if tail else move.p50_ns
 
-    def margin_ns(self, task: Task) -> int:
+    def refresh(self) -> None:
+        """Work out anew what hangs on latencies, where these changed."""
+        estimates = sum(t.estimates for t in self._view.tasks)
+        if estimates == self._estimates:
+            return
+        self._estimates = estimates
+        tasks = self._view.tasks
+        self.shortest_ns = [self._routes[t.index].shortest_ns(t) for t in tasks]
+        self.margin_ns = [self._margin_of(t) for t in tasks]
+        self.reserved_ns = [self._reserved_for(t) for t in tasks]
+
+    def _margin_of(self, task: Task) -> int:
         """What is kept before a deadline of this task; little where the task itself leaves little."""
-        assert task.deadline_ns is not None or self._margin_ns >= 0
-        slack = (task.deadline_ns or UNREACHABLE_NS) - self.shortest_ns(task)
+        slack = (task.deadline_ns or UNREACHABLE_NS) - self.shortest_ns[task.index]
         return min(self._margin_ns, max(0, round(MARGIN_SLACK * slack)))
 
-    def shortest_ns(self, task: Task) -> int:
-        routes = self.routes(task, 0)
-        return min((sum(p.length_ns for p in route) for route in routes), default=UNREACHABLE_NS)
-
-    def reserved_ns(self, task: Task) -> int:
+    def _reserved_for(self, task: Task) -> int:
         """What children that are as likely as not need after a job of this task."""
         if not self._reserve:
             return 0
-        return max((self.shortest_ns(c) for c in task.children if c.probability >= 0.5 and not c.train), default=0)
+        return max((self.shortest_ns[c.index] for c in task.children if c.probability >= 0.5 and not c.train), default=0)
 
     def routes(self, task: Task, position: int) -> list[Route]:
         return self._routes[task.index].of(task, position)

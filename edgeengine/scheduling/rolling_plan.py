@@ -50,6 +50,7 @@ class RollingPlan:
         return sum(t.evaluations for t in self.distinct)
 
     def make(self, view: View, now: int) -> None:
+        self._guide.refresh()
         begun, waiting = self._collect(view, now)
         previous, self.placed, self._ends = self.placed, {}, {}
         for timeline in self.distinct:
@@ -106,7 +107,7 @@ class RollingPlan:
             if position >= task.segments or job.cancelling:
                 continue
             after = self._waits_for(view, job)
-            due = job.deadline_ns - self._guide.margin_ns(task)
+            due = job.deadline_ns - self._guide.margin_ns[task.index]
             wanted = Wanted(task, job.index, job, max(job.release_ns, now), due, position, after)
             if job.state == RUNNING or position > 0:
                 begun.append(wanted)
@@ -140,7 +141,7 @@ class RollingPlan:
         while release < horizon:
             if release > now:
                 self.expires_ns = min(self.expires_ns, release)
-                due = release + task.deadline_ns - self._guide.margin_ns(task)
+                due = release + task.deadline_ns - self._guide.margin_ns[task.index]
                 after = (task.parent.index, index) if task.parent is not None else None
                 yield Wanted(task, index, None, release, due, 0, after)
             release, index = release + task.period_ns, index + 1
@@ -157,7 +158,7 @@ class RollingPlan:
             if index not in seen:
                 seen.add(index)
                 nominal = job.release_ns if job is not None else release
-                due = nominal + task.deadline_ns - self._guide.margin_ns(task)
+                due = nominal + task.deadline_ns - self._guide.margin_ns[task.index]
                 yield Wanted(task, index, None, max(nominal, now), due, 0, (task.parent.index, index))
 
     # ---- placing ----
@@ -199,7 +200,7 @@ class RollingPlan:
                 release = max(release, self._ends[wanted.after])
             elif wanted.job is None or wanted.job.blockers:
                 return False
-        cut = self._guide.reserved_ns(wanted.task)
+        cut = self._guide.reserved_ns[wanted.task.index]
         for tail in (cut, 0) if cut else (0,):
             if self._place_by(wanted, tail, release, parent):
                 return True
@@ -221,7 +222,12 @@ class RollingPlan:
         self, wanted: Wanted, route: Route, tail: int, release: int, parent: Reservation | None, keep: bool = True
     ) -> bool:
         """Reserve the route's pieces one after the other; all or none."""
-        left = sum(p.length_ns for p in route)
+        left = 0
+        for piece in route:
+            left += piece.length_ns
+        earliest = release if parent is None else max(release, parent.release_ns + parent.length_ns)
+        if earliest + left > wanted.due_ns - tail:
+            return False
         done: list[Reservation] = []
         ready, before = release, parent
         for piece in route:
@@ -269,7 +275,7 @@ class RollingPlan:
         saved = [(t, list(t.entries), [(e, e.due_ns) for e in t.entries]) for t in self.distinct]
         for piece in pieces:
             self.timelines[piece.processor.index].remove(piece)
-        cut = self._guide.shortest_ns(wanted.task)
+        cut = self._guide.shortest_ns[wanted.task.index]
         due = last.index
         for route in self._guide.routes(last.task, 0):
             parent = Wanted(last.task, due, last.job, pieces[0].release_ns, self._due(pieces, last), 0)
@@ -292,7 +298,7 @@ class RollingPlan:
         if nominal is None:
             assert last.task.deadline_ns is not None
             nominal = pieces[0].release_ns + last.task.deadline_ns
-        return nominal - self._guide.margin_ns(last.task)
+        return nominal - self._guide.margin_ns[last.task.index]
 
 
 def _timelines(view: View) -> list[Timeline]:

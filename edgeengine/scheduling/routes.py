@@ -15,7 +15,7 @@ from edgeengine.scheduling.job import UNREACHABLE_NS, Move, ProcessorState, Task
 MOST_ROUTES = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A stretch of subgraphs on one processor; `first` is the move that begins it, `grain_ns` its longest subgraph."""
 
@@ -39,6 +39,7 @@ class Routes:
     def __init__(self, length: Length, cost: Cost):
         self._length, self._cost = length, cost
         self._found: dict[tuple[int, int], tuple[int, list[Route]]] = {}
+        self._pieces: dict[tuple[int, int, int, int], tuple[int, Piece | None]] = {}
 
     def of(self, task: Task, position: int) -> list[Route]:
         key = (task.index, position)
@@ -47,10 +48,18 @@ class Routes:
             known = self._found[key] = (task.estimates, self._search(task, position))
         return known[1]
 
+    def shortest_ns(self, task: Task) -> int:
+        """Of a whole job, waiting not counted."""
+        return min((sum(p.length_ns for p in route) for route in self.of(task, 0)), default=UNREACHABLE_NS)
+
     def piece(self, task: Task, processor: ProcessorState, start: int, stop: int) -> Piece | None:
         """The shortest way from `start` to `stop` on this processor alone."""
-        path = self._path(task, start, stop, lambda m: self._length(m) if m.processor is processor else None)
-        return _pieces(path, self._length)[0] if path else None
+        key = (task.index, processor.index, start, stop)
+        known = self._pieces.get(key)
+        if known is None or known[0] != task.estimates:
+            path = self._path(task, start, stop, lambda m: self._length(m) if m.processor is processor else None)
+            known = self._pieces[key] = (task.estimates, _pieces(path, self._length)[0] if path else None)
+        return known[1]
 
     def _search(self, task: Task, position: int) -> list[Route]:
         processors = list(dict.fromkeys(m.processor for moves in task.moves[position:] for m in moves if m.processor.available))
