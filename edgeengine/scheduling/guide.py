@@ -91,7 +91,10 @@ class Guide:
     def _ranked(self, tasks: list[Task], given: tuple[str, ...]) -> list[Task]:
         place = {name: i for i, name in enumerate(given)}
         by_load = sorted((t for t in tasks if not t.train), key=self._priced_utilisation)
-        ordered = sorted(by_load, key=lambda t: (t.rank, place.get(t.name, len(place))))
+        guaranteed = sorted(
+            (t for t in tasks if t.guarantee is not None), key=lambda t: t.guarantee.priority if t.guarantee else 0
+        )
+        ordered = guaranteed + sorted(by_load, key=lambda t: (t.rank, place.get(t.name, len(place))))
         ranked: list[Task] = []
         for task in ordered:
             ancestors = [task]

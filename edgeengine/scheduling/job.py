@@ -65,6 +65,7 @@ class Task:
         "children",
         "deadline_ns",
         "estimates",
+        "guarantee",
         "index",
         "last_index",
         "latest_only",
@@ -99,7 +100,7 @@ class Task:
         self.own_pattern = spec.has_pattern or spec.after is None
         self.probability = spec.probability
         self.latest_only, self.queue_limit = spec.latest_only, spec.queue_limit
-        self.segments = plan.segments
+        self.segments, self.guarantee = plan.segments, plan.guarantee
         self.moves: list[list[Move]] = [[] for _ in range(plan.segments + 1)]
         for step in plan.steps:
             if step.processor in processors:

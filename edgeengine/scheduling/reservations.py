@@ -1,13 +1,15 @@
-"""Reservations on one processor, and whether they all end in time: what the price policy's plan is made of.
+"""Reservations on processors, and whether they all end in time: what the price policy's plan is made of.
 
-A timeline holds the reservations of processors that exclude each other, so that one runs at a time. Where every job runs whole
-on its processor, they are an explicit sequence, and leaving the processor idle before an urgent one comes free. Where jobs give
-way between subgraphs, they follow EDF with preemption at those borders. Times are nanoseconds.
+A timeline holds the reservations of one processor, or of several that hold resources in common. Where one job runs at a time,
+whole, they are an explicit sequence, and leaving the processor idle before an urgent one comes free. Where jobs give way between
+subgraphs, they follow EDF with preemption at those borders; so they do, at every border together, where only some of the
+processors exclude each other ("both cores" and either core). Times are nanoseconds.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from edgeengine.scheduling.job import ENDED, READY, RUNNING, UNREACHABLE_NS, Job, ProcessorState, Task
 
@@ -50,15 +52,28 @@ class Reservation:
 
 
 class Timeline:
-    """Reservations in order; `free_ns` is when the first could begin. `evaluations` counts what planning costs."""
+    """Reservations in order. `free_ns`: when the first could begin; with `joint` (not all its processors exclude each other)
+    also `busy`, what runs: (until, mask). `evaluations` counts what planning costs.
+    """
 
-    __slots__ = ("divisible", "entries", "evaluations", "free_ns")
+    __slots__ = ("busy", "divisible", "entries", "evaluations", "free_ns", "joint")
 
-    def __init__(self, divisible: bool):
-        self.divisible = divisible
+    def __init__(self, divisible: bool, joint: bool):
+        self.divisible, self.joint = divisible or joint, joint
         self.entries: list[Reservation] = []
         self.free_ns = 0
+        self.busy: list[tuple[int, int]] = []
         self.evaluations = 0
+
+    def clear(self, now: int) -> None:
+        self.entries, self.busy, self.free_ns, self.evaluations = [], [], now, 0
+
+    def occupy(self, processor: ProcessorState, until_ns: int) -> None:
+        """Something runs there."""
+        if self.joint:
+            self.busy.append((until_ns, processor.mask))
+        else:
+            self.free_ns = max(self.free_ns, until_ns)
 
     def insert(self, new: Reservation, after: Reservation | None = None) -> bool:
         """Put it where all end in time, `after` before it; False, and nothing changed, if there is no such place."""
@@ -86,13 +101,15 @@ class Timeline:
         """Expected finishes anew, after a change that can make none late."""
         self._commit(self._finishes(self.entries))
 
-    def next_to_start(self) -> Reservation | None:
-        """The reservation whose next subgraph may start now; None while the processor is to stay idle."""
+    def startable(self) -> Iterator[Reservation]:
+        """Reservations whose next subgraph may start now, the first first; none while the processor is to stay idle."""
         if self.divisible:
-            return next((e for e in self.entries if e.can_start), None)
+            yield from (e for e in self.entries if e.can_start)
+            return
         while self.entries and self.entries[0].is_over:
             del self.entries[0]
-        return self.entries[0] if self.entries and self.entries[0].can_start else None
+        if self.entries and self.entries[0].can_start:
+            yield self.entries[0]
 
     def _try(self, at: int, new: Reservation) -> bool:
         entries = self.entries
@@ -111,6 +128,8 @@ class Timeline:
     def _finishes(self, entries: list[Reservation]) -> list[int] | None:
         """When each would end; None if one would be late."""
         self.evaluations += 1
+        if self.joint:
+            return _jointly(entries, self.busy, self.free_ns)
         return _edf(entries, self.free_ns) if self.divisible else _in_turn(entries, self.free_ns)
 
 
@@ -153,4 +172,36 @@ def _edf(entries: list[Reservation], now: int) -> list[int] | None:
             return None
         finishes[i] = now
         del pending[place]
+    return finishes
+
+
+def _jointly(entries: list[Reservation], busy: list[tuple[int, int]], now: int) -> list[int] | None:
+    """As `_edf` on processors of which some exclude each other. What waits for a resource keeps those of less urgency off it."""
+    finishes = [0] * len(entries)
+    pending = list(range(len(entries)))
+    left = [e.length_ns for e in entries]
+    runs: list[tuple[int, int, int]] = [(until, mask, -1) for until, mask in busy]  # (until, mask, entry)
+    while pending:
+        runs = [r for r in runs if r[0] > now]
+        held = 0
+        for _, mask, _ in runs:
+            held |= mask
+        going = {i for _, _, i in runs}
+        for i in list(pending):
+            entry = entries[i]
+            if entry.release_ns > now or i in going:
+                continue
+            mask = entry.processor.mask
+            if not mask & held:
+                run = min(entry.grain_ns, left[i])
+                left[i] -= run
+                runs.append((now + run, mask, i))
+                if not left[i]:
+                    if now + run > entry.due_ns:
+                        return None
+                    finishes[i] = now + run
+                    pending.remove(i)
+            held |= mask
+        later = [until for until, _, _ in runs] + [entries[i].release_ns for i in pending if entries[i].release_ns > now]
+        now = min(later, default=FAR_NS)
     return finishes

@@ -54,11 +54,11 @@ class RollingPlan:
         begun, waiting = self._collect(view, now)
         previous, self.placed, self._ends = self.placed, {}, {}
         for timeline in self.distinct:
-            timeline.entries, timeline.free_ns, timeline.evaluations = [], now, 0
+            timeline.clear(now)
         running: dict[ProcessorState, int] = {}
         for p in view.running():
             running[p] = self.expected_end(p, now)
-            self.timelines[p.index].free_ns = max(self.timelines[p.index].free_ns, running[p])
+            self.timelines[p.index].occupy(p, running[p])
             if p.job is not None and p.move is not None and p.move.stop == p.job.task.segments:
                 self._ends[p.job.task.index, p.job.index] = running[p]
         for wanted in sorted(begun, key=lambda w: (w.task.rank, w.due_ns)):
@@ -236,7 +236,7 @@ class RollingPlan:
             entry = self._reservation(wanted, piece, ready, wanted.due_ns - tail - left)
             after = None
             if before is not None:
-                if self.timelines[before.processor.index] is line:
+                if self._one_by_one(before, entry):
                     entry.release_ns, after = max(entry.release_ns, before.release_ns), before
                 else:
                     entry.release_ns = max(entry.release_ns, before.finish_ns)
@@ -248,10 +248,7 @@ class RollingPlan:
             self._finish = done[-1].finish_ns
             if keep:
                 for earlier, later in zip([parent, *done], done, strict=False):
-                    if (
-                        earlier is not None
-                        and self.timelines[earlier.processor.index] is not self.timelines[later.processor.index]
-                    ):
+                    if earlier is not None and not self._one_by_one(earlier, later):
                         earlier.due_ns = min(earlier.due_ns, earlier.finish_ns)
                 self.placed[wanted.task.index, wanted.index] = done
                 return True
@@ -259,6 +256,11 @@ class RollingPlan:
         for entry in reversed(done):
             self.timelines[entry.processor.index].remove(entry)
         return complete
+
+    def _one_by_one(self, earlier: Reservation, later: Reservation) -> bool:
+        """Their timeline itself lets the later one wait for the earlier."""
+        line = self.timelines[earlier.processor.index]
+        return line is self.timelines[later.processor.index] and not line.joint
 
     def _reservation(self, wanted: Wanted, piece: Piece, release: int, deadline: int) -> Reservation:
         return Reservation(
@@ -309,8 +311,10 @@ def _timelines(view: View) -> list[Timeline]:
             if p.mask & q.mask:
                 old, new = group[p.index], group[q.index]
                 group = [new if g == old else g for g in group]
-    divisible = {g: any(
-        m.start > 0 for t in view.tasks for moves in t.moves for m in moves if group[m.processor.index] == g
-    ) for g in group}  # fmt: skip
-    made = {g: Timeline(divisible[g]) for g in divisible}
+    made = {}
+    for g in group:
+        members = [p for p in view.processors if group[p.index] == g]
+        joint = not all(p.mask & q.mask for p in members for q in members)
+        cut = any(m.start > 0 and m.processor in members for t in view.tasks for moves in t.moves for m in moves)
+        made[g] = Timeline(cut, joint)
     return [made[g] for g in group]

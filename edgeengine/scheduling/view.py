@@ -19,7 +19,7 @@ class View:
     count was made for the same jobs. `guidance` is what the plan says to policies that follow it.
     """
 
-    __slots__ = ("_jobs", "_ready", "all_mask", "busy_mask", "changes", "guidance", "processors", "tasks")
+    __slots__ = ("_groups", "_jobs", "_ready", "all_mask", "busy_mask", "changes", "guidance", "processors", "tasks")
 
     def __init__(
         self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None], jobs: dict[tuple[str, int], Job],
@@ -30,6 +30,7 @@ class View:
         self.busy_mask, self.all_mask, self.changes = 0, 0, 0
         for p in processors:
             self.all_mask |= p.mask
+        self._groups = _groups(tasks, processors)
 
     @property
     def ready(self) -> Iterable[Job]:
@@ -53,6 +54,10 @@ class View:
         busy = self.busy_mask
         return [p for p in self.processors if p.available and not (p.mask & busy) and p.held_until_ns <= now]
 
+    def group_mask(self, processor: ProcessorState) -> int:
+        """The resources of all processors that exclude this one, directly or through a third that some task may use."""
+        return self._groups[processor.index]
+
     def can_start(self, processor: ProcessorState, now: int, busy: int) -> bool:
         """As `free`, with `busy` in place of the mask: a policy adds what it starts."""
         return processor.available and not (processor.mask & busy) and processor.held_until_ns <= now
@@ -68,6 +73,20 @@ class View:
     def next_release_ns(self, task: Task) -> int | None:
         """The task's next known nominal release; None where releases cannot be foreseen."""
         return task.next_release_ns
+
+
+def _groups(tasks: list[Task], processors: list[ProcessorState]) -> list[int]:
+    used = {m.processor for t in tasks for moves in t.moves for m in moves}
+    masks = [p.mask for p in processors]
+    for p in processors:
+        joined = [q for q in processors if p in used and q in used and masks[p.index] & masks[q.index]]
+        whole = masks[p.index]
+        for q in joined:
+            whole |= masks[q.index]
+        for q in processors:
+            if q in used and masks[q.index] & whole and p in used:
+                masks[q.index] = whole
+    return masks
 
 
 class Policy(Protocol):

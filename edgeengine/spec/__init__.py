@@ -5,7 +5,7 @@ Plain frozen records without behaviour beyond look-up; nothing here does I/O or 
 
 from edgeengine.spec.bundle import Manifest, SubgraphSpec
 from edgeengine.spec.placement import Fallback, Placement
-from edgeengine.spec.plan import Guidance, Plan, Step, TaskPlan
+from edgeengine.spec.plan import Guarantee, Guidance, Plan, Step, TaskPlan
 from edgeengine.spec.processor import Processor
 from edgeengine.spec.profile import Latency, MachineRow, ProfileRow
 from edgeengine.spec.schema import Versioned
@@ -13,6 +13,7 @@ from edgeengine.spec.tensor import TensorSpec, format_shape, parse_shape
 
 __all__ = [
     "Fallback",
+    "Guarantee",
     "Guidance",
     "Latency",
     "MachineRow",

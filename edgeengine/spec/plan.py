@@ -24,13 +24,27 @@ class Step(msgspec.Struct, frozen=True):
     latency: Latency
 
 
+class Guarantee(msgspec.Struct, frozen=True):
+    """No job of the task misses its deadline while every subgraph stays within `margin` times its p99, on these conditions:
+    its subgraphs run on `route`, (subgraph, processor) in order; of the guaranteed jobs waiting for a processor the one of
+    least `priority` goes first, and before any other; releases come no faster than the period. `response_ns`: the latest
+    finish after a release.
+    """
+
+    priority: int
+    route: tuple[tuple[str, str], ...]
+    response_ns: int
+    margin: float
+
+
 class TaskPlan(msgspec.Struct, frozen=True):
     """The steps open to one task. A job starts at position 0 and is done at `segments`; several steps may leave a position.
 
     `bundle` is the bundle's hash ("" for a task given by latencies alone). `measured_ns` is the measured p50 of the chosen
     chain run end to end, `whole_ns` that of the best whole model on one allowed processor (`whole_processor`): the first is
     never larger. `around`: what a worker spends beside the run of each of its subgraphs (gathering inputs, handing on
-    outputs), where measured. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason.
+    outputs), where measured. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason;
+    `guarantee` what the first rests on.
     """
 
     task: str
@@ -44,6 +58,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     resident_bytes: int | None = None
     verdict: str = "best effort"
     reason: str = "no admission test ran"
+    guarantee: Guarantee | None = None
 
 
 class Guidance(msgspec.Struct, frozen=True, omit_defaults=True):

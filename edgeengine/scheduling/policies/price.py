@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from edgeengine.events import AnyAction, Start, Wake
 from edgeengine.scheduling.dropping import sift
+from edgeengine.scheduling.guaranteed import next_move, start_guaranteed
 from edgeengine.scheduling.guide import Guide
 from edgeengine.scheduling.job import Job, ProcessorState
 from edgeengine.scheduling.policies.edf import urgency
@@ -42,9 +43,12 @@ class Price:
             self._plan.make(view, now)
             self._made_at = view.changes
             self._used.clear()
-        actions = self._start_planned(view, self._plan, now)
-        actions += self._fill(view, self._plan, now, extra, actions)
-        return actions + self._wake(self._plan, ready, now)
+        actions, busy = start_guaranteed(view, now)
+        for start in actions:
+            self._note_guaranteed(view, self._plan, start, now)
+        planned, busy = self._start_planned(view, self._plan, now, busy)
+        filled = self._fill(view, self._plan, now, extra, busy)
+        return [*actions, *planned, *filled, *self._wake(self._plan, ready, now)]
 
     def _outdated(self, view: View, plan: RollingPlan, now: int, extra: bool) -> bool:
         """Jobs came or went, time did not pass as expected, or what is on the timelines has to be known exactly."""
@@ -53,27 +57,31 @@ class Price:
             del self._expected[p]
         return self._made_at != view.changes or now > plan.expires_ns or bool(late) or (extra and bool(self._used))
 
-    def _start_planned(self, view: View, plan: RollingPlan, now: int) -> list[AnyAction]:
-        actions: list[AnyAction] = []
-        busy = view.busy_mask
-        for line in plan.distinct:
-            entry = line.next_to_start()
-            if entry is None or not view.can_start(entry.processor, now, busy):
-                continue
-            assert entry.job is not None
-            piece = plan.piece(entry)
-            if piece is not None:
-                busy |= entry.processor.mask
-                self._note(line, entry.processor, now + piece.first_ns)
-                actions.append(Start(entry.task.name, entry.index, piece.first.subgraph, entry.processor.name))
-        return actions
+    def _note_guaranteed(self, view: View, plan: RollingPlan, start: AnyAction, now: int) -> None:
+        assert isinstance(start, Start)
+        job = next(j for j in view.ready if j.task.name == start.task and j.index == start.index)
+        move = next_move(job)
+        if move is not None:
+            self._note(plan.timelines[move.processor.index], move.processor, now + plan.length_ns(job, move))
 
-    def _fill(self, view: View, plan: RollingPlan, now: int, extra: list[Job], started: list[AnyAction]) -> list[AnyAction]:
+    def _start_planned(self, view: View, plan: RollingPlan, now: int, busy: int) -> tuple[list[AnyAction], int]:
+        actions: list[AnyAction] = []
+        started = set()
+        for line in plan.distinct:
+            for entry in line.startable():
+                piece = plan.piece(entry)
+                if entry.task.guarantee is not None:
+                    continue
+                if piece is not None and entry.job not in started and view.can_start(entry.processor, now, busy):
+                    started.add(entry.job)
+                    self._note(line, entry.processor, now + piece.first_ns)
+                    actions.append(Start(entry.task.name, entry.index, piece.first.subgraph, entry.processor.name))
+                busy |= entry.processor.mask  # what waits for it keeps it from those behind
+        return actions, busy
+
+    def _fill(self, view: View, plan: RollingPlan, now: int, extra: list[Job], busy: int) -> list[AnyAction]:
         """Start jobs without a deadline where no reservation becomes late by it."""
         actions: list[AnyAction] = []
-        busy = view.busy_mask
-        for action in started:
-            busy |= next(p.mask for p in view.processors if p.name == action.processor)  # type: ignore[union-attr]
         for job in sorted(extra, key=urgency):
             free = [m for m in view.moves(job) if view.can_start(m.processor, now, busy)]
             for move in sorted(free, key=lambda m, j=job: m.p50_ns + j.task.best_ns[m.stop]):  # type: ignore[misc]
