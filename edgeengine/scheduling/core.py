@@ -76,6 +76,9 @@ class Scheduler:
         self._ready: dict[Job, None] = {}
         self._view = View(tasks, processors, self._ready, self._jobs, plan.guidance)
         self._policy, self._seed = policy, seed
+        prepare = getattr(policy, "prepare", None)
+        if prepare is not None:
+            prepare(self._view)
         self._now = 0
         self._undecided = False  # releases came for which the policy was not asked yet
         self.ended: list[Job] = []

@@ -15,7 +15,6 @@ MARGIN_SHARE = 0.019  # of the shortest deadline: 0.3 ms of 16
 MARGIN_SLACK = 0.9  # never more than this share of a task's own slack
 HORIZON_DEADLINES = (2, 4)  # the horizon is twice the median deadline, within this many of the shortest
 TAIL = (1.0, 0.4, 0.0)  # by class: p99 for high, the median for background
-MOST_EVALUATIONS = 400  # of timelines in one plan: what bounds the time of a decision
 
 
 def usual_horizon_ns(deadlines_ns: Sequence[int]) -> int:
@@ -45,7 +44,7 @@ class Guide:
         self.horizon_ns = given.horizon_ns or usual_horizon_ns(deadlines)
         self._margin_ns = given.margin_ns if given.margin_ns is not None else usual_margin_ns(deadlines)
         self.tolerance_ns = self._margin_ns // 4  # of an end that is not when it was expected
-        self.earliest, self._reserve, self.most_evaluations = given.earliest, given.reserve, MOST_EVALUATIONS
+        self.earliest, self._reserve = given.earliest, given.reserve
         self._prices = [max(given.prices.get(p.name, 1.0), LEAST_PRICE) for p in view.processors]
         places = balanced_map(view) if given.order == "balanced" else {}
         self._routes = [
@@ -55,6 +54,9 @@ class Guide:
         self.rank = self._ranked(view.tasks, given.rank)
         self._estimates = -1
         self.refresh()
+        for task in view.tasks:
+            for position in range(task.segments):
+                self.routes(task, position)
 
     def length_ns(self, rank: int, move: Move) -> int:
         tail = self._tail[min(rank, 2)]

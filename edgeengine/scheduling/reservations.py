@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from operator import attrgetter
 
 from edgeengine.scheduling.job import ENDED, READY, RUNNING, UNREACHABLE_NS, Job, ProcessorState, Task
 
 FAR_NS = UNREACHABLE_NS
+BY_URGENCY = attrgetter("urgency")
+JOINT_WORK = 4  # what an evaluation of a joint timeline costs beside one in which one runs at a time
 
 
 class Reservation:
@@ -25,7 +28,7 @@ class Reservation:
 
     __slots__ = (
         "deadline_ns", "due_ns", "finish_ns", "grain_ns", "index", "job", "length_ns", "processor", "release_ns", "start",
-        "stop", "task",
+        "stop", "task", "urgency",
     )  # fmt: skip
 
     def __init__(
@@ -35,6 +38,7 @@ class Reservation:
         self.task, self.index, self.job, self.processor = task, index, job, processor
         self.start, self.stop, self.length_ns, self.grain_ns = start, stop, length_ns, grain_ns
         self.release_ns, self.deadline_ns, self.due_ns, self.finish_ns = release_ns, deadline_ns, deadline_ns, FAR_NS
+        self.urgency = (deadline_ns, release_ns)
 
     @property
     def can_start(self) -> bool:
@@ -46,27 +50,23 @@ class Reservation:
         job = self.job
         return job is not None and (job.state == ENDED or job.position >= self.stop or job.state == RUNNING)
 
-    @property
-    def urgency(self) -> tuple[int, int]:
-        return (self.deadline_ns, self.release_ns)
-
 
 class Timeline:
     """Reservations in order. `free_ns`: when the first could begin; with `joint` (not all its processors exclude each other)
-    also `busy`, what runs: (until, mask). `evaluations` counts what planning costs.
+    also `busy`, what runs: (until, mask). `work` counts what planning costs, in reservations looked at.
     """
 
-    __slots__ = ("busy", "divisible", "entries", "evaluations", "free_ns", "joint")
+    __slots__ = ("busy", "divisible", "entries", "free_ns", "joint", "work")
 
     def __init__(self, divisible: bool, joint: bool):
         self.divisible, self.joint = divisible or joint, joint
         self.entries: list[Reservation] = []
         self.free_ns = 0
         self.busy: list[tuple[int, int]] = []
-        self.evaluations = 0
+        self.work = 0
 
     def clear(self, now: int) -> None:
-        self.entries, self.busy, self.free_ns, self.evaluations = [], [], now, 0
+        self.entries, self.busy, self.free_ns, self.work = [], [], now, 0
 
     def occupy(self, processor: ProcessorState, until_ns: int) -> None:
         """Something runs there."""
@@ -79,7 +79,7 @@ class Timeline:
         """Put it where all end in time, `after` before it; False, and nothing changed, if there is no such place."""
         if max(new.release_ns, self.free_ns) + new.length_ns > new.due_ns:
             return False
-        at = bisect_right(self.entries, new.urgency, key=lambda e: e.urgency)
+        at = bisect_right(self.entries, new.urgency, key=BY_URGENCY)
         if self.divisible:
             return self._try(at, new)
         first = self.entries.index(after) + 1 if after is not None else 0
@@ -90,6 +90,7 @@ class Timeline:
     def force(self, new: Reservation) -> None:
         """Put it last of all, in time or not: a job that has begun."""
         new.deadline_ns = new.due_ns = FAR_NS
+        new.urgency = (FAR_NS, new.release_ns)
         self.entries.append(new)
         self.refresh()
 
@@ -127,7 +128,7 @@ class Timeline:
 
     def _finishes(self, entries: list[Reservation]) -> list[int] | None:
         """When each would end; None if one would be late."""
-        self.evaluations += 1
+        self.work += (JOINT_WORK if self.joint else 1) * len(entries)
         if self.joint:
             return _jointly(entries, self.busy, self.free_ns)
         return _edf(entries, self.free_ns) if self.divisible else _in_turn(entries, self.free_ns)

@@ -17,6 +17,12 @@ from edgeengine.scheduling.routes import Piece, Route
 from edgeengine.scheduling.view import View
 
 Key = tuple[int, int]  # task index, job index
+# What bounds the time of a decision: a plan that looks at more reservations than this makes the next look less far ahead, and
+# at HARD_STOP times as many the lowest ranks wait for the next plan. An attempt at a piece counts as so many by itself.
+MOST_WORK = 500
+HARD_STOP = 2
+ATTEMPT_WORK = 6
+LEAST_REACH = 1 / 8
 OVERRUN = 20  # a subgraph past its expected end is taken to need another 1/20 of its length
 
 
@@ -42,12 +48,14 @@ class RollingPlan:
         self.distinct = list(dict.fromkeys(self.timelines))
         self.tolerance_ns = guide.tolerance_ns
         self.placed: dict[Key, list[Reservation]] = {}
+        self._reach = 1.0  # share of the horizon that is planned
+        self._attempts = 0
         self._ends: dict[Key, int] = {}  # expected ends of jobs whose last subgraph runs
         self.expires_ns = FAR_NS  # the first release that the plan counts on
 
     @property
-    def evaluations(self) -> int:
-        return sum(t.evaluations for t in self.distinct)
+    def work(self) -> int:
+        return self._attempts + sum(t.work for t in self.distinct)
 
     def make(self, view: View, now: int) -> None:
         self._guide.refresh()
@@ -55,6 +63,7 @@ class RollingPlan:
         previous, self.placed, self._ends = self.placed, {}, {}
         for timeline in self.distinct:
             timeline.clear(now)
+        self._attempts = 0
         running: dict[ProcessorState, int] = {}
         for p in view.running():
             running[p] = self.expected_end(p, now)
@@ -63,11 +72,14 @@ class RollingPlan:
                 self._ends[p.job.task.index, p.job.index] = running[p]
         for wanted in sorted(begun, key=lambda w: (w.task.rank, w.due_ns)):
             self._keep(wanted, previous.get((wanted.task.index, wanted.index), []), now, running)
-        budget = self._guide.most_evaluations
         for task in self._guide.rank:
             for wanted in waiting[task.index]:
-                if self.evaluations < budget:
+                if self.work < HARD_STOP * MOST_WORK:
                     self._place(wanted, now)
+        if self.work > MOST_WORK:
+            self._reach = max(self._reach / 2, LEAST_REACH)
+        elif self.work < MOST_WORK // 3:
+            self._reach = min(self._reach * 1.25, 1.0)
 
     def piece(self, entry: Reservation) -> Piece | None:
         """What is left of a reservation whose job may start."""
@@ -98,7 +110,8 @@ class RollingPlan:
     def _collect(self, view: View, now: int) -> tuple[list[Wanted], list[list[Wanted]]]:
         begun: list[Wanted] = []
         waiting: list[list[Wanted]] = [[] for _ in view.tasks]
-        horizon = now + self._guide.horizon_ns
+        ahead = round(self._guide.horizon_ns * self._reach)
+        horizon = now + ahead
         for job in view.jobs:
             task = job.task
             if job.deadline_ns is None or task.train:
@@ -113,7 +126,7 @@ class RollingPlan:
                 begun.append(wanted)
             else:
                 waiting[task.index].append(wanted)
-                horizon = max(horizon, min(job.deadline_ns, now + 2 * self._guide.horizon_ns))
+                horizon = max(horizon, min(job.deadline_ns, now + 2 * ahead))
         self.expires_ns = FAR_NS
         for task in self._guide.rank:
             if task.next_release_ns is not None:
@@ -232,6 +245,7 @@ class RollingPlan:
         ready, before = release, parent
         for piece in route:
             left -= piece.length_ns
+            self._attempts += ATTEMPT_WORK
             line = self.timelines[piece.processor.index]
             entry = self._reservation(wanted, piece, ready, wanted.due_ns - tail - left)
             after = None

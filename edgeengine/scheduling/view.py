@@ -92,7 +92,8 @@ def _groups(tasks: list[Task], processors: list[ProcessorState]) -> list[int]:
 class Policy(Protocol):
     """Turns the view into actions. Called under the scheduler's lock: be quick, keep no clock, draw no unseeded number.
 
-    Asked whenever something changed and a job is ready; a Hold or Wake brings a Time event, hence another chance.
+    Asked whenever something changed and a job is ready; a Hold or Wake brings a Time event, hence another chance. A policy that
+    has a method `prepare(view)` is given the view once, before anything happens: time that no job waits for.
     """
 
     name: str

@@ -29,10 +29,14 @@ class Price:
         self._expected: dict[ProcessorState, int] = {}  # when what started there should have ended
         self._wake_ns = -1
 
+    def prepare(self, view: View) -> None:
+        self._instead = _preferred(view)
+        self._plan = RollingPlan(Guide(view), view)
+
     def decide(self, view: View, now: int) -> list[AnyAction]:
         if self._plan is None:
-            self._plan = RollingPlan(Guide(view), view)
-            self._instead = _preferred(view)
+            self.prepare(view)
+            assert self._plan is not None
         if self._instead is not None:
             return self._instead.decide(view, now)
         actions, ready = sift(view, now, "hopeless")
