@@ -43,6 +43,7 @@ class Guide:
         deadlines = [t.deadline_ns for t in view.tasks if t.deadline_ns is not None and not t.train]
         self.horizon_ns = given.horizon_ns or usual_horizon_ns(deadlines)
         self._margin_ns = given.margin_ns if given.margin_ns is not None else usual_margin_ns(deadlines)
+        self.grace_ns = self._margin_ns  # for a release that should have come
         self.tolerance_ns = self._margin_ns // 4  # of an end that is not when it was expected
         self.earliest, self._reserve = given.earliest, given.reserve
         self._prices = [max(given.prices.get(p.name, 1.0), LEAST_PRICE) for p in view.processors]

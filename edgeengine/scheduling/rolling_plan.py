@@ -151,12 +151,13 @@ class RollingPlan:
         release, index = task.next_release_ns, task.last_index + 1
         if release + task.period_ns // 8 < now:
             return  # it did not come: the task pauses, or the run is ending
+        grace = self._guide.grace_ns  # a release of this very instant may not be known yet, a late timer's neither
         while release < horizon:
-            if release > now:
-                self.expires_ns = min(self.expires_ns, release)
+            if release + grace >= now:
+                self.expires_ns = min(self.expires_ns, release + grace)
                 due = release + task.deadline_ns - self._guide.margin_ns[task.index]
                 after = (task.parent.index, index) if task.parent is not None else None
-                yield Wanted(task, index, None, release, due, 0, after)
+                yield Wanted(task, index, None, max(release, now), due, 0, after)
             release, index = release + task.period_ns, index + 1
 
     def _children(self, view: View, task: Task, begun: list[Wanted], parents: list[Wanted], now: int) -> Iterable[Wanted]:

@@ -33,6 +33,11 @@ class Price:
         self._instead = _preferred(view)
         self._plan = RollingPlan(Guide(view), view)
 
+    @property
+    def work(self) -> int:
+        """What the last plan cost, in reservations looked at."""
+        return self._plan.work if self._plan is not None else 0
+
     def decide(self, view: View, now: int) -> list[AnyAction]:
         if self._plan is None:
             self.prepare(view)
