@@ -15,7 +15,7 @@ import msgspec
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.planning.objectives import Objective, on_time
 from edgeengine.planning.prices import fluid
-from edgeengine.scheduling import Policy, Scheduler
+from edgeengine.scheduling import Scheduler
 from edgeengine.scheduling.guide import Guide, usual_horizon_ns, usual_margin_ns
 from edgeengine.scheduling.policies.price import Price
 from edgeengine.simulation import ExecutionTimes, Median, Sampled, simulate
@@ -23,6 +23,8 @@ from edgeengine.spec import Guidance, Plan
 from edgeengine.workload import Workload
 
 SEED = 7_919  # of the what-ifs' own draws
+RUNS = 3  # per candidate, where anything is drawn
+FINALISTS, FINAL_RUNS = 4, 16  # of the settings and as many of the portfolio, each over so many runs
 FEW_TASKS = 3  # all their orders are tried
 MOST_TRIALS = 60
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -44,31 +46,35 @@ PORTFOLIO = (
 
 
 class WhatIf:
-    """Simulates candidates for one workload and plan; `value` of each is known once."""
+    """Simulates candidates for one workload and plan, each with each seed once."""
 
-    def __init__(self, workload: Workload, plan: Plan, objective: Objective, window_ns: int, runs: int):
+    def __init__(self, workload: Workload, plan: Plan, objective: Objective, window_ns: int):
         self._workload, self._plan, self._objective, self._window_ns = workload, plan, objective, window_ns
         self._constant = all(s.latency.n == 1 for t in plan.tasks for s in t.steps)
-        certain = self._constant and all(t.probability >= 1 for t in workload.tasks)
-        self._seeds = range(SEED, SEED + (1 if certain else runs))
-        self._known: dict[bytes, float] = {}
+        self.certain = self._constant and all(t.probability >= 1 for t in workload.tasks)
+        self._known: dict[bytes, tuple[Guidance, list[float]]] = {}
 
     @property
     def trials(self) -> int:
         return len(self._known)
 
-    def value(self, guidance: Guidance) -> float:
-        """The objective, averaged over the what-if's own seeds."""
-        key = msgspec.json.encode(guidance)
-        if key not in self._known:
-            plan = msgspec.structs.replace(self._plan, guidance=guidance)
-            self._known[key] = sum(self._run(plan, seed) for seed in self._seeds) / len(self._seeds)
-        return self._known[key]
+    def value(self, guidance: Guidance, runs: int = RUNS) -> float:
+        """The objective, averaged over so many of the what-if's own seeds; over one where nothing is drawn."""
+        _, known = self._known.setdefault(msgspec.json.encode(guidance), (guidance, []))
+        runs = 1 if self.certain else runs
+        while len(known) < runs:
+            known.append(self._run(guidance, SEED + len(known)))
+        return sum(known[:runs]) / runs
 
-    def _run(self, plan: Plan, seed: int) -> float:
+    def best(self, count: int, portfolio: bool) -> list[Guidance]:
+        """The most promising so far, settings or other policies, best first; of equals the earlier."""
+        known = [g for g, _ in self._known.values() if bool(g.policy) == portfolio]
+        return sorted(known, key=lambda g: -self.value(g))[:count]
+
+    def _run(self, guidance: Guidance, seed: int) -> float:
+        plan = msgspec.structs.replace(self._plan, guidance=guidance)
         times: ExecutionTimes = Median() if self._constant else Sampled(seed)
-        policy: Policy = Price()
-        done = simulate(self._workload, plan, policy, times, stop_ns=self._window_ns, seed=seed)
+        done = simulate(self._workload, plan, Price(), times, stop_ns=self._window_ns, seed=seed)
         return self._objective(self._workload, done.jobs)
 
 
@@ -78,11 +84,14 @@ def advise(
     *,
     objective: Objective = on_time,
     window_ns: int = 1_000_000_000,
-    runs: int = 3,
     most_trials: int = MOST_TRIALS,
 ) -> Guidance:
-    """The guidance to store in the plan. Without scipy all prices are equal; the what-ifs are the same."""
-    what_if = WhatIf(workload, plan, objective, window_ns, runs)
+    """The guidance to store in the plan. Without scipy all prices are equal; the what-ifs are the same.
+
+    A search over settings with few runs each, the portfolio beside it; the best of both are then compared over many runs.
+    """
+    what_if = WhatIf(workload, plan, objective, window_ns)
+    most_trials = most_trials if what_if.certain else most_trials // 2
     best = base = Guidance(prices=_prices(workload, plan))
     for variant in VARIANTS:
         best = _better(what_if, best, msgspec.structs.replace(base, **variant))
@@ -100,8 +109,9 @@ def advise(
                 best, improved = found, True
                 break
     for name, drop in PORTFOLIO:
-        best = _better(what_if, best, Guidance(policy=name, drop=drop))
-    return best
+        what_if.value(Guidance(policy=name, drop=drop))
+    finalists = what_if.best(FINALISTS, portfolio=False) + what_if.best(FINALISTS, portfolio=True)
+    return max(finalists, key=lambda g: what_if.value(g, FINAL_RUNS))
 
 
 def _better(what_if: WhatIf, best: Guidance, trial: Guidance) -> Guidance:
