@@ -1,29 +1,32 @@
 """Admission: which tasks can be guaranteed their deadlines before anything runs, and what would make the others fit.
 
-Tasks are taken by criticality, then by deadline (deadline monotonic, children right after their parents). Each gets the route
-through its steps that leaves it in time by response-time analysis (see response_time), with every subgraph at its p99 times a
-margin, plus the machine's overheads; what is already guaranteed stays so. Where a longer subgraph of a task without guarantee
-would block it, that step is taken out of the other's plan if another way is left. The verdict is for policies that start
-guaranteed jobs first (see scheduling.guaranteed).
+All tasks that could have a guarantee start on their shortest routes, by criticality and then deadline (deadline monotonic,
+children after their parents), and are tested by response-time analysis (see response_time) with every subgraph at its p99 times a
+margin, plus the machine's overheads. Where one would be late, the single change that brings most is made: another route
+for one of them, another place in the order within its class, or, where a subgraph of a task without guarantee blocks, taking
+that step out of the other's plan if another way is left. If nothing helps, that task goes without. The verdict is for policies
+that start guaranteed jobs first (see scheduling.guaranteed).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from edgeengine.planning.blocking import rank
-from edgeengine.planning.response_time import Chain, Stage, analyse
+from edgeengine.planning.response_time import Chain, Stage, analyse, progress
 from edgeengine.spec import Guarantee, Plan, Step, TaskPlan
 from edgeengine.workload import Task, Workload
 
 MARGIN = 1.2  # on the p99: a sample's p99 is not the worst that comes
+LEAST_GAIN = 1e-3  # of a change in the search, in tasks: every step of it gains that much, so it ends
 MOST_ROUTES = 32  # per task, the shortest
 GUARANTEED, BEST_EFFORT, REFUSED = "guaranteed", "best effort", "refused"
 
 Route = tuple[Step, ...]
+Steps = Mapping[str, tuple[Step, ...]]
 
 
 @dataclass(frozen=True)
@@ -55,60 +58,67 @@ class _Admission:
         self._bounds = Bounds(plan, margin)
         self._plan = plan
         self._group = groups(plan)
-        self._steps = {t.task: t.steps for t in plan.tasks}  # what is still allowed
-        self._chains: list[Chain] = []  # guaranteed so far, by priority
+        self._steps = {t.task: t.steps for t in plan.tasks}  # what tasks without a guarantee may run
+        self._order: list[Task] = []  # with a guarantee, by priority
         self._routes: dict[str, Route] = {}
+        self._verdicts: dict[str, tuple[str, str]] = {}
 
     def run(self) -> Plan:
-        verdicts: dict[str, tuple[str, str]] = {}
         left = self._memory
         for task in in_order(self._workload):
             needs = self._plan.task(task.name).resident_bytes
             if left is not None and needs is not None and needs > left:
-                verdicts[task.name] = (REFUSED, f"its sessions take {needs / 1e6:.3g} MB, {left / 1e6:.3g} MB are left")
+                reason = f"its sessions take {needs / 1e6:.3g} MB, {left / 1e6:.3g} MB are left"
+                self._verdicts[task.name] = (REFUSED, reason)
                 self._steps[task.name] = ()
                 continue
             left = left - needs if left is not None and needs is not None else left
-            verdicts[task.name] = self._judge(task)
-        ends = {name: e[-1] for name, e in analyse(self._chains, self._others()).items()}
-        return msgspec.structs.replace(
-            self._plan, tasks=tuple(self._verdict(t, *verdicts[t.task], ends.get(t.task)) for t in self._plan.tasks)
-        )
+            self._consider(task)
+        self._settle()
+        ends = {name: stages[-1] for name, stages in self._analyse(self._order, self._routes, self._steps).items()}
+        tasks = tuple(self._verdict(t, *self._verdicts.get(t.task, (GUARANTEED, "")), ends.get(t.task)) for t in self._plan.tasks)
+        return msgspec.structs.replace(self._plan, tasks=tasks)
 
     def _verdict(self, plan: TaskPlan, verdict: str, reason: str, response_ns: int | None) -> TaskPlan:
         guarantee = None
         if response_ns is not None:
-            priority = next(i for i, c in enumerate(self._chains) if c.name == plan.task)
+            priority = next(i for i, t in enumerate(self._order) if t.name == plan.task)
             route = tuple((s.subgraph, s.processor) for s in self._routes[plan.task])
             guarantee = Guarantee(priority, route, response_ns, self._margin)
-            deadline = self._chains[priority].deadline_ns
+            deadline = self._order[priority].relative_deadline_ns or 0
             reason = (
                 f"ends within {response_ns / 1e6:.3g} of {deadline / 1e6:.3g} ms while no subgraph takes more than "
                 f"{self._margin:g} x its p99"
             )
         return msgspec.structs.replace(
-            plan, steps=self._steps[plan.task] or plan.steps, verdict=verdict, reason=reason, guarantee=guarantee
+            plan,
+            steps=self._routes[plan.task] if guarantee is not None else self._steps[plan.task] or plan.steps,
+            verdict=verdict,
+            reason=reason,
+            guarantee=guarantee,
         )
 
-    def _judge(self, task: Task) -> tuple[str, str]:
+    def _consider(self, task: Task) -> None:
+        """Into the order on its shortest route, or a verdict at once."""
         why_not = self._not_eligible(task)
         if why_not:
-            return BEST_EFFORT, why_not
+            self._verdicts[task.name] = (BEST_EFFORT, why_not)
+            return
         routes = self._routes_of(task)
         deadline = task.relative_deadline_ns
         assert deadline is not None
-        if not routes:
-            return REFUSED, "no processor can run it"
-        alone = min(self._length(task, r) for r in routes)
-        if alone > deadline:
-            return REFUSED, (
+        alone = min((self._length(task, r) for r in routes), default=None)
+        if alone is None:
+            self._verdicts[task.name] = (REFUSED, "no processor can run it")
+        elif alone > deadline:
+            self._verdicts[task.name] = (
+                REFUSED,
                 f"takes {alone / 1e6:.3g} ms alone ({self._margin:g} x p99), its deadline is {deadline / 1e6:.3g} ms: "
-                f"it fits with deadline_ms = {alone / 1e6:.3g} at least"
+                f"it fits with deadline_ms = {alone / 1e6:.3g} at least",
             )
-        if any(self._try(task, route) for route in routes) or any(self._try_clearing(task, route) for route in routes):
-            return GUARANTEED, ""
-        verdict = REFUSED if task.criticality == "high" else BEST_EFFORT
-        return verdict, f"{self._what_would_fit(task, routes)}"
+        else:
+            self._order.append(task)
+            self._routes[task.name] = routes[0]
 
     def _not_eligible(self, task: Task) -> str:
         if task.is_training:
@@ -125,40 +135,84 @@ class _Admission:
             return f"its releases are not those of {task.after}"
         return ""
 
-    # ---- one task on one route ----
+    # ---- the search ----
 
-    def _try(self, task: Task, route: Route, period: int | None = None) -> bool:
-        """Guarantee the task on this route if it and all before it stay in time. With `period` only say so."""
-        chain = self._chain(task, route, period)
-        trial = dict(self._steps) | {task.name: route}
-        if len(analyse([*self._chains, chain], self._others(trial, besides=task.name))) <= len(self._chains):
-            return False
-        if period is None:
-            self._chains.append(chain)
-            self._routes[task.name] = route
-            self._steps = trial
-        return True
+    def _settle(self) -> None:
+        """Change routes, order and other tasks' steps until all in the order pass; who cannot leaves it."""
+        while (reached := self._progress()) < len(self._order):
+            if not (self._reroute(reached) or self._reorder(reached) or self._clear(reached)):
+                self._give_up(self._order[int(reached)])
 
-    def _try_clearing(self, task: Task, route: Route) -> bool:
-        """As `_try`, without the longest subgraphs of tasks that have no guarantee yet, where these have another way."""
-        before = self._steps
-        groups_used = {self._group[s.processor] for s in route}
-        lengths = sorted({
-            self._bounds.of(name, s) for name, steps in before.items() if name not in self._routes and name != task.name
-            for s in steps if self._group[s.processor] in groups_used
-        }, reverse=True)  # fmt: skip
-        for most in [*lengths[1:], 0]:
-            self._steps = {n: self._shorter(n, steps, groups_used, most, task.name) for n, steps in before.items()}
-            if self._try(task, route):
-                return True
-        self._steps = before
+    def _progress(
+        self, order: Sequence[Task] | None = None, routes: Mapping[str, Route] | None = None, steps: Steps | None = None
+    ) -> float:
+        """How many tasks pass, counted from the highest priority, and how near the next comes."""
+        order = self._order if order is None else order
+        routes = self._routes if routes is None else routes
+        return progress([self._chain(t, routes[t.name]) for t in order], self._others(self._steps if steps is None else steps))
+
+    def _reroute(self, reached: float) -> bool:
+        best = reached + LEAST_GAIN
+        change: tuple[str, Route] | None = None
+        for task in self._order:
+            for route in self._routes_of(task):
+                count = self._progress(routes=self._routes | {task.name: route})
+                if count > best:
+                    best, change = count, (task.name, route)
+        if change is not None:
+            self._routes[change[0]] = change[1]
+        return change is not None
+
+    def _reorder(self, reached: float) -> bool:
+        """The task that is late goes further forward, not before a parent nor a more critical one; on any of its routes."""
+        passing = int(reached)
+        late = self._order[passing]
+        for place in range(passing - 1, -1, -1):
+            if rank(self._order[place]) < rank(late) or self._order[place].name == late.after:
+                return False
+            order = [*self._order[:place], late, *self._order[place:passing], *self._order[passing + 1 :]]
+            for route in self._routes_of(late):
+                routes = self._routes | {late.name: route}
+                if self._progress(order, routes) > reached + LEAST_GAIN:
+                    self._order, self._routes = order, routes
+                    return True
         return False
 
-    def _shorter(self, name: str, steps: tuple[Step, ...], used: set[int], most_ns: int, besides: str) -> tuple[Step, ...]:
-        if name in self._routes or name == besides:
-            return steps
+    def _clear(self, reached: float) -> bool:
+        """Take the longest steps from tasks without a guarantee, where these have another way."""
+        late = self._order[int(reached)]
+        for route in self._routes_of(late):
+            routes = self._routes | {late.name: route}
+            used = {self._group[s.processor] for s in route}
+            others = {n: s for n, s in self._steps.items() if n not in self._routes}
+            on_these = ((n, s) for n, steps in others.items() for s in steps if self._group[s.processor] in used)
+            for most in [*sorted({self._bounds.of(n, s) for n, s in on_these}, reverse=True)[1:], 0]:
+                steps = dict(self._steps) | {n: self._shorter(n, s, used, most) for n, s in others.items()}
+                if self._progress(routes=routes, steps=steps) > reached + LEAST_GAIN:
+                    self._routes, self._steps = routes, steps
+                    return True
+        return False
+
+    def _shorter(self, name: str, steps: tuple[Step, ...], used: set[int], most_ns: int) -> tuple[Step, ...]:
         kept = tuple(s for s in steps if self._group[s.processor] not in used or self._bounds.of(name, s) <= most_ns)
         return kept if routes_of(kept, self._plan.task(name).segments, lambda s: s.latency.p50_ns) else steps
+
+    def _give_up(self, task: Task) -> None:
+        verdict = REFUSED if task.criticality == "high" else BEST_EFFORT
+        self._verdicts[task.name] = (verdict, self._what_would_fit(task))
+        gone = {task.name}
+        for other in self._order:  # children come after their parents
+            if other.after in gone:
+                gone.add(other.name)
+                self._verdicts[other.name] = (BEST_EFFORT, f"it waits for {other.after}, which has no guarantee")
+        self._order = [t for t in self._order if t.name not in gone]
+        self._routes = {n: r for n, r in self._routes.items() if n not in gone}
+
+    # ---- the analysis ----
+
+    def _analyse(self, order: Sequence[Task], routes: Mapping[str, Route], steps: Steps) -> dict[str, list[int]]:
+        """Ends of the stages of those that pass; tasks outside the order block with every step they may run."""
+        return analyse([self._chain(t, routes[t.name]) for t in order], self._others(steps))
 
     def _chain(self, task: Task, route: Route, period: int | None = None) -> Chain:
         own_period = period or period_ns(self._workload, task)
@@ -173,59 +227,60 @@ class _Admission:
                 stages.append(Stage(group, ns, ns, ns))
         return Chain(task.name, own_period, task.relative_deadline_ns, tuple(stages), self._bounds.jitter_ns, task.after)
 
-    def _others(self, steps: dict[str, tuple[Step, ...]] | None = None, besides: str = "") -> dict[int, int]:
+    def _others(self, steps: Steps) -> dict[int, int]:
         """By group, the longest subgraph of tasks without a guarantee."""
         longest: dict[int, int] = {}
-        for name, allowed in (steps or self._steps).items():
-            if name not in self._routes and name != besides:
+        for name, allowed in steps.items():
+            if name not in self._routes:
                 for step in allowed:
                     group = self._group[step.processor]
                     longest[group] = max(longest.get(group, 0), self._bounds.of(name, step))
         return longest
 
     def _routes_of(self, task: Task) -> list[Route]:
-        return routes_of(self._steps[task.name], self._plan.task(task.name).segments, lambda s: self._bounds.of(task.name, s))
+        own = self._plan.task(task.name)
+        return routes_of(own.steps, own.segments, lambda s: self._bounds.of(task.name, s))
 
     def _length(self, task: Task, route: Route) -> int:
         return sum(self._bounds.of(task.name, s) for s in route)
 
     # ---- what would make it fit ----
 
-    def _what_would_fit(self, task: Task, routes: Sequence[Route]) -> str:
-        """A longer subgraph that should be cut, or the rate that would do."""
+    def _what_would_fit(self, task: Task) -> str:
+        """A subgraph of another task that should be cut, or the rate that would do."""
         period = period_ns(self._workload, task)
         assert period is not None
-        steps = self._steps
-        self._steps = {n: s if n in self._routes or n == task.name else () for n, s in steps.items()}
-        unblocked = any(self._try(task, r, period) for r in routes)
-        self._steps = steps
-        if unblocked:
-            name, ns, most = self._blocker(task, routes)
+        before = self._order[: self._order.index(task)]
+        if self._fits(task, before, period, {}):
+            name, ns, most = self._blocker(task, before, period)
             return (
                 f"a subgraph of {name} ({ns / 1e6:.3g} ms) may block it too long: "
                 f"cut it into parts of at most {most / 1e6:.3g} ms"
             )
         factor = 1.0
-        while factor < 64 and not any(self._try(task, r, round(period * factor)) for r in routes):
+        while factor < 64 and not self._fits(task, before, round(period * factor), self._others(self._steps)):
             factor *= 1.1
-        if factor >= 64 or task.relative_deadline_ns == 0:
-            return "the guaranteed tasks before it leave it no room within its deadline at any rate: give it a longer deadline_ms"
+        if factor >= 64:
+            return "tasks before it leave it no room within its deadline at any rate: give it a longer deadline_ms"
         return f"the processors are taken by tasks before it: it fits at {1e9 / (period * factor):.3g} Hz"
 
-    def _blocker(self, task: Task, routes: Sequence[Route]) -> tuple[str, int, int]:
+    def _fits(self, task: Task, before: Sequence[Task], period: int, blocking: dict[int, int]) -> bool:
+        chains = [self._chain(t, self._routes[t.name]) for t in before]
+        return any(len(analyse([*chains, self._chain(task, r, period)], blocking)) > len(before) for r in self._routes_of(task))
+
+    def _blocker(self, task: Task, before: Sequence[Task], period: int) -> tuple[str, int, int]:
         """(task, its longest subgraph, the most that could be borne) where only blocking is in the way."""
-        used = {self._group[s.processor] for r in routes for s in r}
+        used = {self._group[s.processor] for r in self._routes_of(task) for s in r}
+        ahead = {t.name for t in (*before, task)}
+        behind = {n: self._routes.get(n, s) for n, s in self._steps.items() if n not in ahead}
         worst, name = max(
-            (self._bounds.of(n, s), n)
-            for n, steps in self._steps.items() if n not in self._routes and n != task.name
-            for s in steps if self._group[s.processor] in used
-        )  # fmt: skip
+            ((self._bounds.of(n, s), n) for n, steps in behind.items() for s in steps if self._group[s.processor] in used),
+            default=(0, "another task"),
+        )
         low, high = 0, worst
         while high - low > max(worst // 100, 1):
             middle = (low + high) // 2
-            blocked = dict.fromkeys(used, middle)
-            fits = any(len(analyse([*self._chains, self._chain(task, r)], blocked)) > len(self._chains) for r in routes)
-            low, high = (middle, high) if fits else (low, middle)
+            low, high = (middle, high) if self._fits(task, before, period, dict.fromkeys(used, middle)) else (low, middle)
         return name, worst, low
 
 

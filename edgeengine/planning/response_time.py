@@ -45,20 +45,22 @@ class Chain:
         return min(self.deadline_ns, self.period_ns)
 
 
+FAR = 8  # a response of so many times its limit is not looked at
+
 Interference = tuple[int, int, int]  # (J, T, C) of a stage of higher priority
 
 
 def response_ns(
-    chain: Chain, jitter_ns: int, higher: dict[int, list[Interference]], blocking: dict[int, int]
+    chain: Chain, jitter_ns: int, higher: dict[int, list[Interference]], blocking: dict[int, int], limit_ns: int
 ) -> list[int] | None:
-    """The latest end of each stage, counted from the release; None beyond the chain's limit.
+    """The latest end of each stage, counted from the release; None beyond `limit_ns`.
 
     `higher` by group; `blocking`: by group, the longest subgraph that may have begun before a stage arrives.
     """
     arrival, ends = jitter_ns, []
     for stage in chain.stages:
-        wait = _start_ns(stage, higher.get(stage.group, []), blocking.get(stage.group, 0), chain.limit_ns - arrival)
-        if wait is None or arrival + wait + stage.last_ns > chain.limit_ns:
+        wait = _start_ns(stage, higher.get(stage.group, []), blocking.get(stage.group, 0), limit_ns - arrival)
+        if wait is None or arrival + wait + stage.last_ns > limit_ns:
             return None
         arrival += wait + stage.last_ns
         ends.append(arrival)
@@ -83,6 +85,16 @@ def analyse(chains: Sequence[Chain], other: dict[int, int]) -> dict[str, list[in
 
     `other`: by group, the longest subgraph of work outside the chains.
     """
+    return _walk(chains, other)[0]
+
+
+def progress(chains: Sequence[Chain], other: dict[int, int]) -> float:
+    """How many chains pass, plus how near the first that does not comes (limit / response): what a search can climb."""
+    found, near = _walk(chains, other)
+    return len(found) + near
+
+
+def _walk(chains: Sequence[Chain], other: dict[int, int]) -> tuple[dict[str, list[int]], float]:
     found: dict[str, list[int]] = {}
     higher: dict[int, list[Interference]] = {}
     lower, below = dict(other), []  # longest subgraph of less priority by group: of all, and for each chain from the last
@@ -93,10 +105,11 @@ def analyse(chains: Sequence[Chain], other: dict[int, int]) -> dict[str, list[in
             lower[stage.group] = max(lower.get(stage.group, 0), stage.longest_ns)
     for chain, blocking in zip(chains, reversed(below), strict=True):
         jitter = max(chain.jitter_ns, found[chain.after][-1] if chain.after is not None else 0)
-        ends = response_ns(chain, jitter, higher, blocking)
+        ends = response_ns(chain, jitter, higher, blocking, chain.limit_ns)
         if ends is None:
-            break
+            late = response_ns(chain, jitter, higher, blocking, FAR * chain.limit_ns)
+            return found, 0.0 if late is None else chain.limit_ns / late[-1]
         found[chain.name] = ends
         for stage, arrival in zip(chain.stages, [jitter, *ends]):
             higher.setdefault(stage.group, []).append((arrival, chain.period_ns, stage.total_ns))
-    return found
+    return found, 0.0
