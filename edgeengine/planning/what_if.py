@@ -52,8 +52,8 @@ class WhatIf:
 
     def __init__(self, workload: Workload, plan: Plan, objective: Objective, window_ns: int):
         self._workload, self._plan, self._objective, self._window_ns = workload, plan, objective, window_ns
-        self._constant = all(s.latency.n == 1 for t in plan.tasks for s in t.steps)
-        self.certain = self._constant and all(t.probability >= 1 for t in workload.tasks)
+        self.constant = all(s.latency.n == 1 for t in plan.tasks for s in t.steps)
+        self.certain = self.constant and all(t.probability >= 1 for t in workload.tasks)
         self._known: dict[bytes, tuple[Guidance, list[float]]] = {}
 
     @property
@@ -75,7 +75,7 @@ class WhatIf:
 
     def _run(self, guidance: Guidance, seed: int) -> float:
         plan = msgspec.structs.replace(self._plan, guidance=guidance)
-        times: ExecutionTimes = Median() if self._constant else Sampled(seed)
+        times: ExecutionTimes = Median() if self.constant else Sampled(seed)
         done = simulate(self._workload, plan, Price(), times, stop_ns=self._window_ns, seed=seed)
         slack = [(j.deadline_ns - j.finish_ns) / (j.deadline_ns - j.release_ns) for j in done.jobs if _met_in(j)]  # type: ignore[operator]
         return self._objective(self._workload, done.jobs) * (1 + SLACK_WEIGHT * sum(slack) / max(len(slack), 1))
@@ -95,7 +95,8 @@ def advise(
     """
     what_if = WhatIf(workload, plan, objective, window_ns)
     most_trials = most_trials if what_if.certain else most_trials // 2
-    best = base = Guidance(prices=_prices(workload, plan))
+    # Where latencies are constants a margin only costs: it may forbid the one processor that is just fast enough.
+    best = base = Guidance(prices=_prices(workload, plan), margin_ns=0 if what_if.constant else None)
     for variant in VARIANTS:
         best = _better(what_if, best, msgspec.structs.replace(base, **variant))
     for rank in _ranks(workload, plan, best):
