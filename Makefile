@@ -25,7 +25,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-bench: $(VENV)/.demo $(VENV)/.simso
+bench: $(VENV)/.dev $(VENV)/.simso
 	$(BIN)/python -m benchmarks
 
 $(VENV)/.python:
@@ -40,7 +40,7 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml apps/coach/pyproject.toml constrai
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
-	$(PIP) -e '.[cli,draw]' -r requirements/dev.txt
+	$(PIP) -e '.[cli,draw,fit]' -r requirements/dev.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.dev requirements/test-models.txt converters/pyproject.toml
