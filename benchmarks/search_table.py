@@ -1,8 +1,8 @@
 """Every configuration of a model measured once: what a search under a budget is replayed over, and judged by.
 
 A model is cut into SEGMENTS parts; each range of them is a subgraph, on one core and on all, at batch 1 and, where the batch is
-free, at 4 as well. Memory holds a block of sessions at a time, drawn at random and run in turn; the whole model runs among each
-block, and what it slows down by between blocks is taken out of them.
+free, at 4 as well. The pace of a shared machine changes by the second: the whole model is run every few
+configurations, and each latency is taken as a share of it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.cuts import Model
 from benchmarks.harness import machine
 from edgeengine.bundle import Bundle
-from edgeengine.devices.providers import Provider, load_providers
+from edgeengine.devices.providers import Executable, Provider, load_providers
 from edgeengine.devices.providers.base import Tensors
 from edgeengine.devices.threads import run_pinned
 from edgeengine.graph import load_model
@@ -43,17 +43,17 @@ TOO_SLOW = frozenset({"light_vgg19", "light_zfnet512"})
 SECONDS = 36.0  # of measuring per model, or LEAST_ROUNDS a pass where those take longer
 LEAST_ROUNDS = 2  # a pass
 PASSES = 3  # with sessions made anew: how one lies in memory can change its speed
-QUANTILES = (0.1, 0.5)
+BETWEEN = 12  # configurations visited between two looks at the pace
 MEMORY_BYTES = 6_000_000_000  # for the sessions of a block: each takes SESSION_BYTES, and PACKED times its weights
 SESSION_BYTES, PACKED = 1_000_000, 2
 BURST_NS = 20_000_000  # time for the counted runs of a configuration in a round: one to three of them
 
 
 class Table(msgspec.Struct, frozen=True):
-    """`p10_ns` and `p50_ns` list the configurations in the order of `configurations`; `machine` says what they hold for.
+    """`p50_ns` lists the configurations in the order of `configurations`; `machine` says what they hold for.
 
-    The search is replayed over `p10_ns`: what else ran on the machine only adds to a latency, to each by chance, and the least
-    of hundreds of medians would be the luckiest. `drift` is the slowest block over the fastest, less 1, as taken out of both.
+    `drift` is how far the pace of the machine went apart while measuring (its 90th percentile over its 10th, less 1), the worst
+    of the processors, before it was taken out.
     """
 
     model: str
@@ -62,7 +62,6 @@ class Table(msgspec.Struct, frozen=True):
     subgraphs: tuple[SubgraphSpec, ...]
     processors: tuple[Processor, ...]
     batches: tuple[int, ...]
-    p10_ns: tuple[int, ...]
     p50_ns: tuple[int, ...]
     drift: float
 
@@ -118,9 +117,9 @@ def _measure(name: str, bundle: Bundle, shapes: dict[int, dict[str, tuple[int, .
         inputs = make_source("random:0", specs).read(0, 0)
         tensors[batch] = chain_tensors(bundle, inputs, providers[processors[0].provider], processors[0])
     providers[processors[0].provider].close()
-    empty = Table(name, machine(), bundle.manifest.segments, bundle.manifest.subgraphs, processors, tuple(shapes), (), (), 0.0)
-    (p10_ns, p50_ns), drift = _in_passes(bundle, empty.configurations, tensors, providers)
-    return msgspec.structs.replace(empty, p10_ns=p10_ns, p50_ns=p50_ns, drift=drift)
+    empty = Table(name, machine(), bundle.manifest.segments, bundle.manifest.subgraphs, processors, tuple(shapes), (), 0.0)
+    p50_ns, drift = _in_passes(bundle, empty.configurations, tensors, providers)
+    return msgspec.structs.replace(empty, p50_ns=p50_ns, drift=drift)
 
 
 def _cores() -> tuple[int, ...]:
@@ -129,63 +128,84 @@ def _cores() -> tuple[int, ...]:
 
 def _in_passes(
     bundle: Bundle, every: Sequence[Configuration], tensors: dict[int, Tensors], providers: dict[str, Provider]
-) -> tuple[list[tuple[int, ...]], float]:
-    """QUANTILES of each in nanoseconds (the median over passes), and the drift between blocks that was taken out."""
+) -> tuple[tuple[int, ...], float]:
+    """The median of each in nanoseconds, the pace of the machine taken out; and how far that went apart."""
     rng = np.random.default_rng(0)
-    whole = bundle.manifest.whole
-    anchors = [i for i, c in enumerate(every) if c.subgraph is whole]
-    rest = [i for i, c in enumerate(every) if c.subgraph is not whole]
     held = statistics.fmean(c.subgraph.weight_bytes for c in every) * PACKED + SESSION_BYTES
-    count = math.ceil(len(rest) * held / MEMORY_BYTES)
-    blocks = [block for _ in range(PASSES) for block in np.array_split(rng.permutation(rest), count)]
-    measured = []
+    count = math.ceil(len(every) * held / MEMORY_BYTES)
+    blocks = [block for _ in range(PASSES) for block in np.array_split(rng.permutation(len(every)), count)]
+    ratios: list[list[float]] = [[] for _ in every]
+    paces: dict[str, list[int]] = {}
     for block in blocks:
-        chosen = [every[int(i)] for i in (*anchors, *block)]
-        measured.append(_in_turn(bundle, chosen, tensors, providers, SECONDS / len(blocks), rng))
+        turns = Turns(bundle, [every[int(i)] for i in block], tensors, providers, rng)
+        turns.run(SECONDS / len(blocks))
+        for i, mine in zip(block, turns.ratios, strict=True):
+            ratios[int(i)] += mine
+        for name, pace in turns.paces.items():
+            paces.setdefault(name, []).extend(pace)
         for provider in providers.values():
             provider.close()
-    of_anchors = np.array([m[:, : len(anchors)] for m in measured])
-    slowdowns = np.median(of_anchors / np.median(of_anchors, axis=0), axis=2)
-    passes = np.empty((PASSES, len(QUANTILES), len(every)))
-    for number, (block, quantiles, slower) in enumerate(zip(blocks, measured, slowdowns, strict=True)):
-        passes[number // count][:, block] = quantiles[:, len(anchors) :] / slower[:, None]
-    result = np.median(passes, axis=0)
-    result[:, anchors] = np.median(of_anchors, axis=0)
-    return [tuple(int(v) for v in row.round()) for row in result], float(slowdowns.max() / slowdowns.min() - 1)
+    usual = {name: statistics.median(pace) for name, pace in paces.items()}
+    p50_ns = tuple(round(statistics.median(r) * usual[c.processor.name]) for r, c in zip(ratios, every, strict=True))
+    drift = max(float(np.quantile(pace, 0.9) / np.quantile(pace, 0.1)) for pace in paces.values()) - 1
+    return p50_ns, drift
 
 
-def _in_turn(
-    bundle: Bundle,
-    chosen: Sequence[Configuration],
-    tensors: dict[int, Tensors],
-    providers: dict[str, Provider],
-    seconds: float,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """QUANTILES of each in nanoseconds [quantiles, chosen].
+class Turns:
+    """Configurations run in turn, in an order drawn anew each round; every few, the whole model tells the machine's pace.
 
-    All in an order drawn anew each round, one uncounted run before the counted ones.
+    `ratios`: per configuration, its latencies over that of the whole model beside them on the same processor. `paces`: the
+    latter in nanoseconds, by processor.
     """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        chosen: Sequence[Configuration],
+        tensors: dict[int, Tensors],
+        providers: dict[str, Provider],
+        rng: np.random.Generator,
+    ):
+        def load(subgraph: SubgraphSpec, processor: Processor) -> Executable:
+            return providers[processor.provider].load(bundle, Candidate(bundle, subgraph, processor).step, processor)
+
+        self.ratios: list[list[float]] = [[] for _ in chosen]
+        self.paces: dict[str, list[int]] = {c.processor.name: [] for c in chosen}
+        self._chosen, self._tensors, self._rng = chosen, tensors, rng
+        self._loaded = [load(c.subgraph, c.processor) for c in chosen]
+        self._whole = {c.processor: load(bundle.manifest.whole, c.processor) for c in chosen}
+
+    def run(self, seconds: float) -> None:
+        rounds, end = 0, time.monotonic() + seconds
+        while rounds < LEAST_ROUNDS or time.monotonic() < end:
+            order = [int(i) for i in self._rng.permutation(len(self._chosen))]
+            for processor in self._whole:
+                mine = [i for i in order if self._chosen[i].processor == processor]
+                run_pinned(processor, lambda processor=processor, mine=mine: self._round(processor, mine))  # type: ignore[misc]
+            rounds += 1
+
+    def _round(self, processor: Processor, order: Sequence[int]) -> None:
+        whole, feeds, paces = self._whole[processor], self._tensors[1], self.paces[processor.name]
+        before = statistics.median(_burst(whole, feeds))
+        for begin in range(0, len(order), BETWEEN):
+            visited = order[begin : begin + BETWEEN]
+            samples = [_burst(self._loaded[i], self._tensors[self._chosen[i].batch]) for i in visited]
+            after = statistics.median(_burst(whole, feeds))
+            pace = (before + after) / 2
+            paces.append(round(pace))
+            for i, mine in zip(visited, samples, strict=True):
+                self.ratios[i] += [ns / pace for ns in mine]
+            before = after
+
+
+def _burst(executable: Executable, feeds: Tensors) -> list[int]:
+    """Latencies in nanoseconds of one to three runs, after one that is not counted."""
     clock = time.perf_counter_ns
-    samples: list[list[int]] = [[] for _ in chosen]
-    loaded = [
-        providers[c.processor.provider].load(bundle, Candidate(bundle, c.subgraph, c.processor).step, c.processor) for c in chosen
-    ]
-
-    def visit(i: int) -> None:
-        run, feeds = loaded[i].run, tensors[chosen[i].batch]
+    begun = clock()
+    executable.run(feeds)
+    samples = []
+    for _ in range(max(1, min(3, BURST_NS // (clock() - begun)))):
         begun = clock()
-        run(feeds)
-        for _ in range(max(1, min(3, BURST_NS // (clock() - begun)))):
-            begun = clock()
-            run(feeds)
-            samples[i].append(clock() - begun)
-
-    rounds, end = 0, time.monotonic() + seconds
-    while rounds < LEAST_ROUNDS or time.monotonic() < end:
-        order = [int(i) for i in rng.permutation(len(chosen))]
-        for processor in dict.fromkeys(c.processor for c in chosen):
-            mine = [i for i in order if chosen[i].processor == processor]
-            run_pinned(processor, lambda mine=mine: [visit(i) for i in mine])  # type: ignore[misc]
-        rounds += 1
-    return np.array([np.quantile(s, QUANTILES) for s in samples]).T
+        executable.run(feeds)
+        samples.append(clock() - begun)
+    return samples
