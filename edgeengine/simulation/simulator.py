@@ -54,7 +54,7 @@ class _Simulator:
         stop_ns: int, seed: int, keep_log: bool,
     ):  # fmt: skip
         self._scheduler = Scheduler(workload, plan, policy, seed=seed, keep_log=keep_log)
-        self._releases = Releases(workload, stop_ns)
+        self._releases = Releases(workload, stop_ns, seed)
         self._task_index = {t.name: i for i, t in enumerate(workload.tasks)}
         self._processor_index = {p.name: i for i, p in enumerate(plan.processors)}
         around = plan.overheads.get("around", NOTHING)
