@@ -110,6 +110,9 @@ def run() -> list[Row]:
     """
     tables = load_tables()
     big = [t for t in tables if len(t.p50_ns) >= LEAST_SPACE]
+    if not big:
+        print("no recorded tables; python -m benchmarks.search_curve --measure makes them", file=sys.stderr)
+        return []
     points = curve(big)
     note = f"replayed over {len(big)} recorded models, {SEEDS} seeds each"
     small = ", ".join(t.model for t in tables if t not in big)
@@ -160,6 +163,8 @@ def main() -> None:
                 print(f"{model.name}: {len(table.p50_ns)} configurations, drift {table.drift:.0%}", file=sys.stderr, flush=True)
         return
     tables = [t for t in load_tables() if not given.models or t.model in given.models]
+    if not tables:
+        parser.error("no recorded tables of these models; --measure makes them")
     points = curve(tables)
     if given.json:
         print(json.dumps([p.__dict__ for p in points], indent=1))
