@@ -187,7 +187,7 @@ def test_cache_is_bounded_and_forgets_what_was_used_longest_ago(tmp_path: Path, 
         return ""
 
     monkeypatch.setattr(compiled, "_run_child", run_child)
-    cache = Cache(tmp_path, limit_bytes=3500)
+    cache = Cache(tmp_path, limit_bytes=4000)
     for i in range(5):
         _, context = cache.get(tmp_path / "m.onnx", f"content {i}", {}, Target(EP, "npu"))
         assert context is not None and context.is_file()
