@@ -45,6 +45,8 @@ def test_split_for_the_npu_and_run_strict(cli: Any, tmp_path: Path) -> None:
     assert json.loads(lenient.out)["tasks"][0]["met"] == 2
     strict = cli("run", "w.toml", "--plan", "plan.json", "--seconds", "0.3", "--strict")
     assert strict.code == 4 and "Erf (middle)" in strict.err and strict.err.count("\n") <= 2
+    profiled = cli("profile", "erf.edge", "--processor", NPU, "--seconds", "0.1", "--strict")
+    assert profiled.code == 4 and "Erf (middle)" in profiled.err
 
 
 def plan_on(where: Processor, bundle: Bundle, workload: str) -> Plan:
