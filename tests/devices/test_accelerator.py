@@ -109,9 +109,13 @@ def test_a_driver_that_hangs_is_given_up(package: Package, tmp_path: Path, monke
 
 def test_a_provider_without_a_device_says_so(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the libraries of OpenVINO and WebGPU do on a machine without their hardware: they load, and list nothing."""
-    monkeypatch.setattr(target.ort, "register_execution_provider_library", lambda *a: None)
+    registered: list[tuple[str, str]] = []
+    monkeypatch.setattr(target, "_registered", set())
+    monkeypatch.setattr(target.ort, "register_execution_provider_library", lambda *a: registered.append(a))
+    target.register(Target(EP, "gpu", library="x.so"))
     with pytest.raises(DeviceError, match="lists no gpu on this machine; is its driver installed"):
         target.ask(Target(EP, "gpu", library="x.so"), ort.SessionOptions())
+    assert registered == [(EP, "x.so")]  # once per process
 
 
 def test_devices_that_only_a_plugin_lists_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +133,16 @@ def test_devices_that_only_a_plugin_lists_are_found(monkeypatch: pytest.MonkeyPa
     assert len(hardware(Target(EP, "gpu"))[0]) == 2
     listed()
     assert hardware(Target(EP, "gpu")) == ([], False)
+
+
+def test_a_built_in_provider_takes_the_same_way(tmp_path: Path) -> None:
+    """The CPU stands in for CUDA where that is built in; where it is not, ONNX Runtime only warns, and we say why (E1)."""
+    model, cache = smallest_model(tmp_path), Cache(tmp_path / "cache")
+    verdict, context = cache.get(model, "relu", {}, Target(CPU, "gpu"))
+    assert (verdict.error, context, verdict.devices) == ("", None, 1) and verdict.placement == Placement(CPU, {CPU: 1})
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        verdict, _ = cache.get(model, "relu", {}, Target("CUDAExecutionProvider", "gpu"))
+        assert verdict.error == "ONNX Runtime cannot start CUDAExecutionProvider: its libraries or its driver are missing"
 
 
 def test_two_gpus_are_two_processors(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

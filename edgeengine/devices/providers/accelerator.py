@@ -120,8 +120,7 @@ class Accelerator:
             raise DeviceError(f"{step.subgraph} of {bundle.path} cannot be loaded on {processor.name}: {verdict.error}")
         options = session_options(entries=target.entries, dims={} if context else verdict.dims)
         with quiet_stdout():
-            ask(target, options)
-            session = create(context or file, options)
+            session = create(context or file, options, ask(target, options))
         _require(session, verdict.placement, file)
         return Session(file, session, verdict.placement)
 
