@@ -1,6 +1,6 @@
 """What accelerators made of models, kept: each (model, target, versions) is compiled once, in a child process.
 
-STATE/cache/<key>/ holds the verdict and, where the provider compiles ahead, the EP-context model that later sessions start from.
+<state folder>/cache/<key>/ holds the verdict and, where the provider compiles ahead, the EP-context model that later sessions start from.
 The key covers everything that decides the result, the weights included: a fine-tuned or re-exported model is another key.
 """
 
