@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace as Made
 
+import msgspec
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -192,6 +194,23 @@ def test_key_changes_with_every_cause(tmp_path: Path, monkeypatch: pytest.Monkey
     cache.get(model, "a", {"x": (1,)}, asked)
     assert len(made) == 5
     assert not [p for p in cache.folder.iterdir() if p.name.startswith(".")]
+
+
+def test_content_is_the_files_even_where_no_manifest_lists_their_hashes(
+    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundles: dict[str, Bundle]
+) -> None:
+    """A trial of the cut search has none; two models of one shape must not share a verdict."""
+    asked: list[str] = []
+    monkeypatch.setattr(Cache, "get", lambda self, model, content, *_: (asked.append(content), (Verdict(error="no"), None))[1])
+    provider = Accelerator(package("ep_content", tmp_path / "x.so"), cache=tmp_path / "cache")
+    processor = Processor("gpu-pretend", "gpu", EP, ("gpu",))
+    for name in ("scale", "frames"):
+        listed = bundles[name]
+        trial = replace(listed, manifest=msgspec.structs.replace(listed.manifest, files={}))
+        for bundle in (listed, trial):
+            with pytest.raises(DeviceError, match="cannot be loaded on gpu-pretend: no"):
+                provider.load(bundle, whole(bundle, processor.name), processor)
+    assert asked[0] == asked[1] != asked[2] == asked[3]
 
 
 def test_cache_is_bounded_and_forgets_what_was_used_longest_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
