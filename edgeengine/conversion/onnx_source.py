@@ -23,6 +23,9 @@ from edgeengine.graph.shapes import Tensors, probe
 LOWEST_OPSET = 18
 """Sources below are raised to it unless an opset is asked for: what other tools and the training graphs expect."""
 
+_INITIALIZERS_ALONE = 4
+"""The IR version since which an initializer need not be an input."""
+
 
 class OnnxConverter:
     """Claims .onnx files."""
@@ -59,6 +62,7 @@ class OnnxSource:
     def export(self, opset: int | None) -> onnx.ModelProto:
         proto = onnx.load(self._model.path)
         normalize(proto)
+        proto.ir_version = max(proto.ir_version, _INITIALIZERS_ALONE)
         now = self._model.opset.get("", 0)
         wanted = max(now, LOWEST_OPSET) if opset is None else opset
         return proto if wanted == now else _with_opset(proto, wanted, now, self._model.path)
