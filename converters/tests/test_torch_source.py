@@ -12,13 +12,14 @@ torch = pytest.importorskip("torch", reason="torch is needed to export")
 
 import onnx
 import onnxruntime
-from torch import nn
-
 from edgeengine.conversion import convert
 from edgeengine.errors import UserError
 from edgeengine.testing import check_converter
+from torch import nn
+
 from edgeengine_converters import ConversionError
-from edgeengine_converters.program import open_module, open_pt2
+from edgeengine_converters.program import open_module
+from edgeengine_converters.pt2 import open_pt2
 from edgeengine_converters.source import TorchConverter
 
 MODULES = """

@@ -82,9 +82,8 @@ def _print(done: Converted) -> None:
     )
     if by.accuracy is not None and by.float_accuracy is not None:
         out.print(f"accuracy {by.float_accuracy:.2f} % as float, {by.accuracy:.2f} % as {found.kind}", markup=False)
-    out.print(
-        f"drop {by.drop:.2f} % on {by.samples} samples, allowed {found.max_drop:g}; {done.bytes / found.float_bytes:.0%} of {found.float_bytes:,} bytes"
-    )
+    share = f"{done.bytes / found.float_bytes:.0%} of {found.float_bytes:,} bytes"
+    out.print(f"drop {by.drop:.2f} % on {by.samples} samples, allowed {found.max_drop:g}; {share}")
     if found.kept_float:
         out.print(f"left float: {', '.join(found.kept_float)}", markup=False, soft_wrap=True)
     if found.in_bodies:

@@ -1,4 +1,4 @@
-"""For those who add a provider, a policy or a converter, and for our own tests: a virtual clock for threads, conformance checks."""
+"""For those who add a provider, a policy or a converter, and our own tests: a virtual clock for threads, conformance checks."""
 
 from edgeengine.testing.conformance import check_policy, check_provider
 from edgeengine.testing.converters import check_converter

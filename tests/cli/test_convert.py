@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conversion.test_convert import in_this_process, saved, squeezing  # noqa: F401
+from tests.conversion.conftest import in_this_process  # noqa: F401  a fixture
+from tests.conversion.test_convert import saved, squeezing
 from tests.conversion.test_quantize import X, linear
 
 

@@ -17,14 +17,6 @@ from edgeengine.errors import UserError
 from tests.graph.onnxes import model, node, session, weight, x_in
 
 
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the child's start-up time."""
-    from edgeengine.graph import child
-
-    monkeypatch.setattr("edgeengine.graph.shapes.run_in_child", lambda job, values, result, what: child.execute(job, values))
-
-
 def saved(folder: Path, proto: onnx.ModelProto, name: str = "m.onnx") -> str:
     onnx.save(proto, folder / name)
     return str(folder / name)

@@ -11,8 +11,8 @@ from onnx import numpy_helper
 
 from edgeengine.conversion import Request, convert
 from edgeengine.errors import UserError
-from tests.conversion.test_convert import in_this_process, saved  # noqa: F401
-from tests.graph.onnxes import model, node, weight, x_in
+from tests.conversion.test_convert import saved
+from tests.graph.onnxes import model, node, session, weight, x_in
 from tests.models import model_file
 
 RNG = np.random.default_rng(0)
@@ -176,7 +176,7 @@ def test_bad_samples_are_refused(case: str, tmp_path: Path) -> None:
 def test_wake_word_embedding_loses_less_than_one_per_cent_of_its_range(tmp_path: Path) -> None:
     """Spectrograms of the coach's made-up sounds: one sound calibrates, another is measured."""
     audio = pytest.importorskip("coach.audio", reason="the coach makes the sounds")
-    mel = onnx_session(model_file("melspectrogram"))
+    mel = session(str(model_file("melspectrogram")))
 
     def windows(seed: int, count: int) -> np.ndarray:
         track = audio.Track(seed, rates_hz=(audio.SPEECH_RATE_HZ,))
@@ -191,9 +191,3 @@ def test_wake_word_embedding_loses_less_than_one_per_cent_of_its_range(tmp_path:
     )  # fmt: skip
     assert done.quantized is not None
     assert done.quantized.accuracy.outputs[0].mean < 0.01 and done.bytes < done.quantized.float_bytes / 2.5
-
-
-def onnx_session(file: Path) -> object:
-    from tests.graph.onnxes import session
-
-    return session(str(file))

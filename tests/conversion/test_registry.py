@@ -11,7 +11,7 @@ from edgeengine.conversion import find_converter, load_converters
 from edgeengine.conversion.onnx_source import OnnxConverter
 from edgeengine.errors import UserError
 from edgeengine.testing import check_converter
-from tests.conversion.test_convert import in_this_process, saved, squeezing  # noqa: F401
+from tests.conversion.test_convert import saved, squeezing
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:

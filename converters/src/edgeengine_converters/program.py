@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
 from collections.abc import Mapping
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,15 +15,10 @@ from torch.utils import _pytree as pytree
 
 from edgeengine_converters.errors import ConversionError
 from edgeengine_converters.export import EXAMPLE_BATCH, first_line, quiet, tidy
+from edgeengine_converters.training_form import refuse_training
 
 DEFAULT_OPSET = 18
 _BATCH = "batch"
-_ARGUMENT_THAT_TRAINS = {
-    "batch_norm": "training", "native_batch_norm": "training", "dropout": "train", "alpha_dropout": "train",
-    "feature_dropout": "train", "feature_alpha_dropout": "train", "native_dropout": "train", "instance_norm": None,
-    "_native_batch_norm_legit": "training", "_native_batch_norm_legit_functional": "training",
-}  # fmt: skip
-"""Operators of torch that do something else in training, and the argument that says so (None: never refused)."""
 
 
 class TorchSource:
@@ -35,7 +26,7 @@ class TorchSource:
 
     def __init__(self, program: ExportedProgram, where: str, notes: list[str]) -> None:
         self._program, self._where, self.notes = program, where, notes
-        _refuse_training(program, where)
+        refuse_training(program, where)
         self._names = list(program.graph_signature.user_inputs)
         self._examples, self._tree = _examples(program, self._names, where)
         self._axes = _batch_axes(program)
@@ -166,69 +157,10 @@ def _fixed(
     try:
         with quiet(), torch.no_grad():
             return torch.export.export(module, arguments, named)
-    except Exception as error:  # noqa: BLE001  as above; now it is final
+    except Exception as error:
         raise ConversionError(
             f"torch cannot export it ({first_line(error)})", where=where, fix="mend its forward pass"
         ) from error
-
-
-def open_pt2(file: Path) -> TorchSource:
-    """Load what torch.export.save wrote; whatever in it would need unpickling beyond plain tensors is refused."""
-    _refuse_pickles(file)
-    try:
-        with quiet():
-            program = torch.export.load(file)
-    except Exception as error:  # noqa: BLE001  a damaged archive raises whatever it meets first
-        raise ConversionError(
-            f"cannot be loaded ({first_line(error)})", where=str(file), fix="save it again with this torch"
-        ) from error
-    return TorchSource(program, str(file), [])
-
-
-def _refuse_pickles(file: Path) -> None:
-    """torch.export.load unpickles what its archive marks as pickled, any class: such parts must pass as plain tensors."""
-    where = str(file)
-    try:
-        with zipfile.ZipFile(file) as archive:
-            names = archive.namelist()
-            if not any(n.endswith("/archive_format") for n in names):
-                raise ConversionError("not an archive of torch.export.save", where=where, fix="save it again")
-            pickled = [n for n in names if "/sample_inputs/" in n]
-            for config in (n for n in names if n.endswith("_config.json")):
-                folder = config.rpartition("/")[0]
-                entries = json.loads(archive.read(config))["config"].values()
-                pickled += [f"{folder}/{e['path_name']}" for e in entries if e.get("use_pickle")]
-            for name in pickled:
-                torch.load(io.BytesIO(archive.read(name)), weights_only=True)
-    except ConversionError:
-        raise
-    except Exception as error:  # noqa: BLE001  a damaged or hostile archive raises whatever it meets first
-        raise ConversionError(
-            f"holds what only unpickling would open, or is damaged ({first_line(error)})",
-            where=where,
-            fix="save a program of plain tensors with torch.export.save",
-        ) from error
-
-
-def _refuse_training(program: ExportedProgram, where: str) -> None:
-    found = []
-    for node in program.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        flag = _ARGUMENT_THAT_TRAINS.get(schema.name.rpartition("::")[2]) if schema is not None else None
-        if flag is None:
-            continue
-        given = {a.name: v for a, v in zip(schema.arguments, node.args, strict=False)} | dict(node.kwargs)
-        if given.get(flag):
-            stack = [entry[0] for entry in node.meta.get("nn_module_stack", {}).values()]
-            found.append(
-                f"{stack[-1] if stack and stack[-1] else node.name} ({schema.name.rpartition('::')[2]})"
-            )
-    if found:
-        raise ConversionError(
-            f"{', '.join(found[:3])} in training form",
-            where=where,
-            fix="export it in inference mode: module.eval(), and training=self.training for functional dropout",
-        )
 
 
 def _examples(program: ExportedProgram, names: list[Any], where: str) -> tuple[dict[str, np.ndarray], Any]:
@@ -247,9 +179,9 @@ def _batch_axes(program: ExportedProgram) -> dict[str, str]:
     """Input name -> the symbol of its axis 0, for those inputs where that is free."""
     axes = {}
     for node in program.graph.nodes:
-        value = node.meta.get("val")
-        if node.name in program.graph_signature.user_inputs and isinstance(value, Tensor) and value.ndim:
-            if not isinstance(value.shape[0], int):
+        if node.name in program.graph_signature.user_inputs:
+            value = node.meta.get("val")
+            if isinstance(value, Tensor) and value.ndim and not isinstance(value.shape[0], int):
                 axes[node.name] = str(value.shape[0])
     return axes
 

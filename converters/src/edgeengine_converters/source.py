@@ -43,7 +43,7 @@ class TorchConverter:
         if source.lower().endswith(".pt2"):
             if not Path(source).is_file():
                 raise ConversionError("no such file", where=source, fix="check the path")
-            from edgeengine_converters.program import open_pt2
+            from edgeengine_converters.pt2 import open_pt2
 
             return open_pt2(Path(source))
         make = _find(source)
@@ -60,7 +60,7 @@ def _find(source: str) -> Any:
     importlib.invalidate_caches()
     try:
         found: Any = importlib.import_module(name)
-    except Exception as error:  # noqa: BLE001  a user's module may raise anything while it is imported
+    except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise ConversionError(
             f"module {name!r} cannot be imported ({reason})",
@@ -77,7 +77,7 @@ def _find(source: str) -> Any:
 def _made(make: Any, source: str) -> tuple[Any, Any]:
     try:
         made = make()
-    except Exception as error:  # noqa: BLE001  a user's function may raise anything
+    except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise ConversionError(f"the callable failed ({reason})", where=source, fix="mend it") from error
     if not isinstance(made, tuple) or len(made) != 2:
