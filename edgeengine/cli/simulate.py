@@ -35,7 +35,7 @@ def command(
     workload: Annotated[str, typer.Argument(help="The workload TOML.")],
     device: Annotated[str | None, typer.Option(help="A described device instead of this machine.")] = None,
     plan: Annotated[str | None, typer.Option(help="A plan made before.")] = None,
-    policy: Annotated[str, typer.Option(help="Scheduling policy: edf or fifo.")] = "edf",
+    policy: Annotated[str, typer.Option(help="Scheduling policy: edf, price, fifo, or a published one.")] = "edf",
     seconds: Annotated[float, typer.Option(help="Release jobs for this long.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of execution times and of children with a probability.")] = 0,
     times: Annotated[str, typer.Option(help="Execution times: sampled, median or worst (p99).")] = "sampled",

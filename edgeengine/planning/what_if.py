@@ -26,7 +26,7 @@ from edgeengine.workload import Workload
 SEED = 7_919  # of the what-ifs' own draws
 SLACK_WEIGHT = 1e-4  # of equals the one that leaves more time before deadlines: it bears draws that were not tried
 RUNS = 3  # per candidate, where anything is drawn
-FINALISTS, FINAL_RUNS = 4, 16  # of the settings and as many of the portfolio, each over so many runs
+FINALISTS, FINAL_RUNS = 5, 24  # of the settings and as many of the portfolio, each over so many runs
 FEW_TASKS = 3  # all their orders are tried
 MOST_TRIALS = 60
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -40,6 +40,10 @@ MARGINS = (1.0, 0.66, 0.33, 0.16)  # of the guide's own
 HORIZONS = (1.0, 2.0)
 TAILS = ((1.0, 0.0, 0.0), (1.0, 0.2, 0.0), (1.0, 0.7, 0.0), (1.0, 1.0, 0.0))
 PORTFOLIO = (
+    ("heft", "overdue"),
+    ("heft-reserved", "overdue"),
+    ("fixed-worker", "overdue"),
+    ("fixed-balanced", "overdue"),
     ("least-slack", "never"), ("least-slack", "overdue"), ("fixed-worker", "hopeless"), ("fixed-balanced", "hopeless"),
     ("heft", "hopeless"), ("heft-reserved", "hopeless"), ("shortest-expected-latency", "hopeless"), ("sjf", "hopeless"),
     ("global-edf", "hopeless"), ("rm", "hopeless"), ("llf", "hopeless"), ("xrbench", "hopeless"), ("lalarand", "hopeless"),

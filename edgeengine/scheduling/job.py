@@ -20,6 +20,7 @@ MET, LATE, DROPPED, FAILED, REJECTED = "met", "late", "dropped", "failed", "reje
 OUTCOMES = (MET, LATE, DROPPED, FAILED, REJECTED)
 
 UNREACHABLE_NS = 1 << 62
+ROUNDING_NS = 1_000  # rate_hz has no whole period in nanoseconds
 
 
 class ProcessorState:
@@ -68,6 +69,7 @@ class Task:
         "guarantee",
         "index",
         "last_index",
+        "last_release_ns",
         "latest_only",
         "moves",
         "name",
@@ -116,9 +118,20 @@ class Task:
         self.tail: Job | None = None  # last job of a serial task that has not ended
         self.unstarted = 0
         self.last_index = -1  # of our own releases
+        self.last_release_ns: int | None = None  # of a job let in, where the task is guaranteed
         self.released = 0
         self.next_release_ns: int | None = None
         self.version = ""
+
+    def too_soon(self, release_ns: int) -> bool:
+        """Whether a job comes sooner after the last one than the guarantee reckons with; a job that does not is noted."""
+        if self.guarantee is None or self.period_ns is None:
+            return False
+        last = self.last_release_ns
+        if last is not None and release_ns < last + self.period_ns - ROUNDING_NS:
+            return True
+        self.last_release_ns = release_ns
+        return False
 
     def refresh_best(self) -> None:
         """Recompute `best_ns` and `stay_ns` over the processors available now (backwards: a step only goes forward)."""

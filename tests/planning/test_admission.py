@@ -18,6 +18,7 @@ from edgeengine.spec import Latency, Plan
 from edgeengine.spec.effects import Effects, Link
 from edgeengine.workload import Workload
 from tests.builders import MS, PROCESSORS, plan, processor, workload, workloads
+from tests.scheduling.driver import Driver
 
 MARGIN = 1.2
 
@@ -178,3 +179,14 @@ def test_company_and_transfers_are_part_of_the_bound() -> None:
     guarantee = admit(tasks, slowed).task("t").guarantee
     assert guarantee is not None
     assert guarantee.response_ns == pytest.approx(1.2 * 1.5 * 3 * MS + MS, rel=0.01)
+
+
+def test_job_beyond_the_admitted_rate_is_rejected() -> None:
+    tasks = workload({"name": "t", "period_ms": 10, "latency_ms": {"p": 3}})
+    d = Driver(tasks, admit(tasks, plan(tasks)), make_policy("price"))
+    d.release("t", at=0)
+    d.release("t", at=9 * MS)
+    assert d.ended["t", 1].outcome == "rejected" and "admitted" in d.ended["t", 1].cause
+    d.release("t", at=10 * MS)
+    d.drain()
+    assert d.ended["t", 2].outcome == "met"
