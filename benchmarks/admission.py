@@ -21,7 +21,8 @@ from statistics import fmean
 from joblib import Parallel, delayed
 
 from edgeengine.planning import plan_from_latencies
-from edgeengine.planning.admission import admit, groups
+from edgeengine.planning.admission import admit
+from edgeengine.planning.bounds import groups
 from edgeengine.planning.response_time import Chain, Stage, analyse
 from edgeengine.scheduling import make_policy
 from edgeengine.simulation import ExecutionTimes, simulate

@@ -7,16 +7,13 @@ without a place is not lost: it is tried again at the next plan, until it can no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
+from edgeengine.scheduling.demand import Demand, Key, Wanted
 from edgeengine.scheduling.guide import Guide
-from edgeengine.scheduling.job import RUNNING, Job, Move, ProcessorState, Task
+from edgeengine.scheduling.job import RUNNING, Job, Move, ProcessorState
 from edgeengine.scheduling.reservations import FAR_NS, Reservation, Timeline
 from edgeengine.scheduling.routes import Piece, Route
 from edgeengine.scheduling.view import View
 
-Key = tuple[int, int]  # task index, job index
 # What bounds the time of a decision: a plan that looks at more reservations than this makes the next look less far ahead, and
 # at HARD_STOP times as many the lowest ranks wait for the next plan. An attempt at a piece counts as so many by itself.
 MOST_WORK = 500
@@ -26,24 +23,11 @@ LEAST_REACH = 1 / 8
 OVERRUN = 20  # a subgraph past its expected end is taken to need another 1/20 of its length
 
 
-@dataclass(slots=True)
-class Wanted:
-    """A job to place: `job` is None for a release still to come. `after` is whom it waits for (parent, previous job)."""
-
-    task: Task
-    index: int
-    job: Job | None
-    release_ns: int
-    due_ns: int
-    position: int
-    after: Key | None = None
-
-
 class RollingPlan:
     """`timelines` by processor index (processors that exclude each other share one); `placed`: each job's pieces in order."""
 
     def __init__(self, guide: Guide, view: View):
-        self._guide = guide
+        self._guide, self._demand = guide, Demand(guide)
         self.timelines = _timelines(view)
         self.distinct = list(dict.fromkeys(self.timelines))
         self.tolerance_ns = guide.tolerance_ns
@@ -51,7 +35,11 @@ class RollingPlan:
         self._reach = 1.0  # share of the horizon that is planned
         self._attempts = 0
         self._ends: dict[Key, int] = {}  # expected ends of jobs whose last subgraph runs
-        self.expires_ns = FAR_NS  # the first release that the plan counts on
+
+    @property
+    def expires_ns(self) -> int:
+        """The first release that the plan counts on."""
+        return self._demand.expires_ns
 
     @property
     def work(self) -> int:
@@ -59,7 +47,7 @@ class RollingPlan:
 
     def make(self, view: View, now: int) -> None:
         self._guide.refresh()
-        begun, waiting = self._collect(view, now)
+        begun, waiting = self._demand.collect(view, now, self._reach)
         previous, self.placed, self._ends = self.placed, {}, {}
         for timeline in self.distinct:
             timeline.clear(now)
@@ -104,78 +92,6 @@ class RollingPlan:
         begun = processor.started_ns if processor.started_ns is not None else now
         length = self._guide.length_ns(processor.job.task.rank if processor.job else 0, processor.move)
         return max(begun + length, now + length // OVERRUN)
-
-    # ---- what is to be placed ----
-
-    def _collect(self, view: View, now: int) -> tuple[list[Wanted], list[list[Wanted]]]:
-        begun: list[Wanted] = []
-        waiting: list[list[Wanted]] = [[] for _ in view.tasks]
-        ahead = round(self._guide.horizon_ns * self._reach)
-        horizon = now + ahead
-        for job in view.jobs:
-            task = job.task
-            if job.deadline_ns is None or task.train:
-                continue
-            position = job.move.stop if job.state == RUNNING and job.move is not None else job.position
-            if position >= task.segments or job.cancelling:
-                continue
-            after = self._waits_for(view, job)
-            due = job.deadline_ns - self._guide.margin_ns[task.index]
-            wanted = Wanted(task, job.index, job, max(job.release_ns, now), due, position, after)
-            if job.state == RUNNING or position > 0:
-                begun.append(wanted)
-            else:
-                waiting[task.index].append(wanted)
-                horizon = max(horizon, min(job.deadline_ns, now + 2 * ahead))
-        self.expires_ns = FAR_NS
-        for task in self._guide.rank:
-            if task.next_release_ns is not None:
-                waiting[task.index] += self._to_come(task, now, horizon)
-            elif task.parent is not None and not task.own_pattern and task.probability >= 0.5:
-                waiting[task.index] += self._children(view, task, begun, waiting[task.parent.index], now)
-            waiting[task.index].sort(key=lambda w: w.index)
-        return begun, waiting
-
-    def _waits_for(self, view: View, job: Job) -> Key | None:
-        if job.previous is not None:
-            return (job.task.index, job.previous.index)
-        parent = job.task.parent
-        if parent is not None and view.job(parent, job.index) is not None:
-            return (parent.index, job.index)
-        return None
-
-    def _to_come(self, task: Task, now: int, horizon: int) -> Iterable[Wanted]:
-        assert task.next_release_ns is not None and task.period_ns is not None
-        if task.deadline_ns is None:
-            return
-        release, index = task.next_release_ns, task.last_index + 1
-        if release + task.period_ns // 8 < now:
-            return  # it did not come: the task pauses, or the run is ending
-        grace = self._guide.grace_ns  # a release of this very instant may not be known yet, a late timer's neither
-        while release < horizon:
-            if release + grace >= now:
-                self.expires_ns = min(self.expires_ns, release + grace)
-                due = release + task.deadline_ns - self._guide.margin_ns[task.index]
-                after = (task.parent.index, index) if task.parent is not None else None
-                yield Wanted(task, index, None, max(release, now), due, 0, after)
-            release, index = release + task.period_ns, index + 1
-
-    def _children(self, view: View, task: Task, begun: list[Wanted], parents: list[Wanted], now: int) -> Iterable[Wanted]:
-        """Jobs that will be released when their parents finish."""
-        assert task.parent is not None
-        if task.deadline_ns is None:
-            return
-        final = [p.job for p in view.running() if p.job is not None and p.job.task is task.parent]
-        seen = set()
-        own = [(w.index, w.job, w.release_ns) for w in (*begun, *parents) if w.task is task.parent]
-        for index, job, release in [*own, *((j.index, j, j.release_ns) for j in final)]:
-            if index not in seen:
-                seen.add(index)
-                nominal = job.release_ns if job is not None else release
-                due = nominal + task.deadline_ns - self._guide.margin_ns[task.index]
-                yield Wanted(task, index, None, max(nominal, now), due, 0, (task.parent.index, index))
-
-    # ---- placing ----
 
     def _keep(self, wanted: Wanted, previous: list[Reservation], now: int, running: dict[ProcessorState, int]) -> None:
         """A begun job stays where it was planned, else goes where it still is in time, else waits behind the rest."""

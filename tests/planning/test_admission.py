@@ -39,7 +39,7 @@ def verdicts(tasks: Workload, planned: Plan | None = None, **more: Any) -> dict[
     return {t.task: (t.verdict, t.reason) for t in admitted.tasks}
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(tasks=workloads(released=True), policy=st.sampled_from(["edf", "price"]), seed=st.integers(0, 5))
 def test_guaranteed_tasks_never_miss(tasks: Workload, policy: str, seed: int) -> None:
     admitted = admit(tasks, plan(tasks, PROCESSORS), margin=MARGIN)

@@ -15,7 +15,7 @@ from edgeengine.planning import plan_from_latencies
 from edgeengine.planning.objectives import xr_frames
 from edgeengine.scheduling import make_policy
 from edgeengine.simulation import Median, simulate
-from edgeengine.workload import Workload
+from edgeengine.workload import Workload, load_workload
 from edgeengine.workload.xr import DEVICES, FULL_NAMES, MEGA_MACS, RUN_MS, SCENARIOS, workload_of, xr_workload
 from edgeengine.workload.xr_score import Frame, xr_score
 from tests.builders import MS
@@ -113,3 +113,9 @@ def test_unknown_names_list_the_known_ones() -> None:
         xr_workload("chess")
     with pytest.raises(UserError, match=r"device 'z'.*a, b"):
         xr_workload("vr_gaming", "z")
+
+
+def test_scenario_by_name_as_a_workload() -> None:
+    assert load_workload("xr:vr_gaming") == xr_workload("vr_gaming")
+    with pytest.raises(UserError, match="vr_gaming"):
+        load_workload("xr:")
