@@ -26,7 +26,7 @@ from edgeengine.workload import Workload
 SEED = 7_919  # of the what-ifs' own draws
 SLACK_WEIGHT = 1e-4  # of equals the one that leaves more time before deadlines: it bears draws that were not tried
 RUNS = 3  # per candidate, where anything is drawn
-FINALISTS, FINAL_RUNS = 5, 24  # of the settings and as many of the portfolio, each over so many runs
+FINALISTS, FINAL_RUNS = 5, 12  # of the settings and as many of the portfolio, each over so many runs at first
 FEW_TASKS = 3  # all their orders are tried
 MOST_TRIALS = 60
 VARIANTS: tuple[dict[str, Any], ...] = (
@@ -95,7 +95,8 @@ def advise(
 ) -> Guidance:
     """The guidance to store in the plan. Without scipy all prices are equal; the what-ifs are the same.
 
-    A search over settings with few runs each, the portfolio beside it; the best of both are then compared over many runs.
+    A search over settings with few runs each, the portfolio beside it; the best of both are then compared by
+    successive halving (Karnin, Koren & Somekh 2013).
     """
     what_if = WhatIf(workload, plan, objective, window_ns)
     most_trials = most_trials if what_if.certain else most_trials // 2
@@ -119,7 +120,11 @@ def advise(
     for name, drop in PORTFOLIO:
         what_if.value(Guidance(policy=name, drop=drop))
     finalists = what_if.best(FINALISTS, portfolio=False) + what_if.best(FINALISTS, portfolio=True)
-    return max(finalists, key=lambda g: what_if.value(g, FINAL_RUNS))
+    runs = FINAL_RUNS
+    while len(finalists) > 1:  # half of them, twice the runs, until one is left
+        finalists = sorted(finalists, key=lambda g: -what_if.value(g, runs))[: len(finalists) // 2]
+        runs *= 2
+    return finalists[0]
 
 
 def _met_in(job: Job) -> bool:
