@@ -1,6 +1,7 @@
-"""For those who add a provider or a policy, and for our own tests: a virtual clock for threads, conformance checks."""
+"""For those who add a provider or a policy, and for our own tests: a virtual clock, a fake GPU, conformance checks."""
 
 from edgeengine.testing.conformance import check_policy, check_provider
+from edgeengine.testing.gpu import FakeGpu, Faults
 from edgeengine.testing.virtual import VirtualClock
 
-__all__ = ["VirtualClock", "check_policy", "check_provider"]
+__all__ = ["FakeGpu", "Faults", "VirtualClock", "check_policy", "check_provider"]
