@@ -21,7 +21,7 @@ from edgeengine.errors import UserError
 from edgeengine.events import AnyAction, Drop, Finished, LogLine, Start
 from edgeengine.io import Source
 from edgeengine.planning import equivalent
-from edgeengine.profiling.candidate import timestamp
+from edgeengine.profiling import timestamp
 from edgeengine.scheduling import View
 from edgeengine.scheduling.job import Move
 from edgeengine.scheduling.policies.edf import urgency
@@ -129,6 +129,8 @@ def rehearsed_rows(rehearsal: Rehearsal, workload: Workload, plan: Plan, back_to
             condition=in_service(workload.task(task), workload),
             latency=latency,
             measured_at=timestamp(),
+            half_width=None,
+            ended="budget",
         )
         for (task, subgraph, processor), latency in rehearsal.steps.items()
     ]

@@ -50,29 +50,36 @@ def measure_back_to_back(
     `isolate`: each session is first made in a process of its own, which tells its memory, and whose crash is only its own.
     When interrupted, what has enough rounds is kept, and KeyboardInterrupt goes on.
     """
-    measuring = _Measuring(
-        [Series(c, tensors[c.bundle.hash], clock or MonotonicClock()) for c in candidates],
-        device, round(budget_s * 1e9), width, clock or MonotonicClock(), progress or (lambda _what, _share: None), keep or (lambda _row: None),
-    )  # fmt: skip
+    clock = clock or MonotonicClock()
+    series = [Series(c, tensors[c.bundle.hash], clock) for c in candidates]
+    measuring = _Measuring(series, device, round(budget_s * 1e9), width, clock, progress, keep)
     try:
         measuring.load(providers, isolated(candidates, tensors) if isolate else None)
         measuring.rounds()
     except KeyboardInterrupt:
-        measuring.end([s for s in measuring.series if len(s.medians) >= MIN_ROUNDS], "interrupted")
+        measuring.end([s for s in series if len(s.medians) >= MIN_ROUNDS], "interrupted")
         raise
-    measuring.end(measuring.series, "budget")
-    return [measuring.rows[id(s)] for s in measuring.series]
+    measuring.end(series, "budget")
+    return [measuring.rows[id(s)] for s in series]
 
 
 class _Measuring:
     """The rounds over all series, and the rows of those that are complete."""
 
     def __init__(
-        self, series: list[Series], device: str, budget_ns: int, width: float, clock: Clock, progress: Progress, keep: Keep
+        self,
+        series: list[Series],
+        device: str,
+        budget_ns: int,
+        width: float,
+        clock: Clock,
+        progress: Progress | None,
+        keep: Keep | None,
     ) -> None:
         self.series, self.rows = series, dict[int, ProfileRow]()
         self._device, self._budget_ns, self._width = device, budget_ns, width
-        self._clock, self._progress, self._keep = clock, progress, keep
+        self._clock, self._keep = clock, keep or (lambda _row: None)
+        self._progress = progress or (lambda _what, _share: None)
 
     def load(self, providers: dict[str, Provider], alone: Sequence[Isolated] | None) -> None:
         """Processors may share a session (core 0, core 1): what it cost to make it is what it cost the first of them."""

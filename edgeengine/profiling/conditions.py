@@ -19,7 +19,7 @@ def timestamp() -> str:
 
 
 def governor(cores: Sequence[int], cpus: Path = CPUS) -> str:
-    """The frequency governor of the cores ("schedutil", or "performance,powersave" where they differ), "" where it cannot be read.
+    """The frequency governor of the cores ("performance,powersave" where they differ), "" where it cannot be read.
 
     Source: the Linux kernel's documentation of CPU performance scaling (scaling_governor in sysfs).
     """

@@ -130,7 +130,10 @@ def _loaded(candidate: Candidate, tensors: Tensors) -> Isolated:
 
 
 def resident_bytes(smaps: Path = SMAPS) -> int | None:
-    """Memory of this process that is resident, program code left out (it is there once, whatever is loaded). None if unreadable."""
+    """Memory of this process that is resident, program code left out: that is there once, whatever is loaded.
+
+    None where it cannot be read. Source: proc(5), /proc/pid/smaps.
+    """
     total, code = 0, False
     try:
         with smaps.open() as lines:

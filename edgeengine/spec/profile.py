@@ -83,10 +83,10 @@ class ProfileRow(msgspec.Struct, frozen=True):
     reused for other shapes. `first_run_ns` and `create_ns` (session creation) are kept apart from the steady state.
     `resident_bytes` is the growth of a process by the session alone, None where it could not be read. `half_width` is half the
     95 % confidence interval of the median, as a share of it; `ended` says whether measuring stopped because that was narrow
-    enough ("width"), because time was up ("budget") or because somebody stopped it ("interrupted"). `verdict` is of the outputs
-    against the reference: "ok", "wrong", "unchecked", or "failed" where it could not be loaded or run, with the greatest
-    difference in `max_diff` (a share of the output's range) and the `reason` of what is not right. `denormals` counts such values
-    in the outputs: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the
+    enough ("width"), because time was up ("budget"), because it was "interrupted", or because it "failed". `verdict` is of the
+    outputs against the reference: "ok", "wrong", "unchecked", or "failed" where it could not be loaded or run; `max_diff` is the
+    greatest difference, as a share of the output's range, and `reason` says what is not right. `denormals` counts such values in
+    the outputs: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the
     processor. `governor` is the clock policy of `cores` where it can be read.
     """
 
@@ -129,11 +129,11 @@ class MachineRow(msgspec.Struct, frozen=True):
     - of the engine: "timer" (late wake-ups), "handoff" (event to start on an idle worker), …; "around:<task>" is what a worker
       spends beside the runs of that task's subgraphs;
     - of a processor: "launch:<processor>" (a run that computes nothing), "node:<processor>" (one more node in it),
-      "compute:<processor>" and "memory:<processor>" (a product of known `amount`: MACs, bytes read), "switch:<processor>"
-      (what a run takes longer after another subgraph's);
-    - between memories: "transfer:<from>:<to>:<bytes>", `amount` bytes;
-    - of two processors: "beside:compute:<a>:<b>", "beside:memory:<a>:<b>": the load of a while b runs it too, `factor` times as
-      long as alone.
+      "compute:<processor>" and "memory:<bytes>:<processor>" (products of a known `amount` of MACs, or of bytes read: the fewer,
+      the nearer the cache they are read from), "switch:<processor>" (what a run takes longer after another subgraph's);
+    - between memories: "transfer:host:host:<bytes>" (a copy), "transfer:host:<processor>:<bytes>" (there and back);
+    - of two processors: "beside:compute:<a>:<b>", "beside:memory:<bytes>:<a>:<b>": a load on a while b runs it too, `factor`
+      times as long as alone.
     """
 
     device: str
@@ -146,4 +146,4 @@ class MachineRow(msgspec.Struct, frozen=True):
     @property
     def per_second(self) -> float:
         """MACs or bytes per second."""
-        return self.amount / self.latency.p50_ns * 1e9
+        return self.amount / max(self.latency.p50_ns, 1) * 1e9
