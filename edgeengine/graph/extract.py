@@ -93,7 +93,7 @@ def extract(
     graph.node.extend(pinned((flow.nodes[n] for n in what.nodes), known.pins))
     graph.initializer.extend(weights[t] for t in what.initializers)
     graph.sparse_initializer.extend(flow.sparse[t] for t in what.sparse)
-    graph.input.extend(_value(t, known.seen[t], known.types.get(t)) for t in what.inputs)
+    graph.input.extend(_named(_value(t, known.seen[t], known.types.get(t))) for t in what.inputs)
     graph.output.extend(_value(t, known.seen[t], known.types.get(t)) for t in what.outputs)
 
     named = {t for n in what.nodes for t in (*flow.reads[n], *flow.writes[n])}
@@ -149,6 +149,14 @@ def _value(name: str, seen: TensorSpec, inferred: onnx.ValueInfoProto | None) ->
         value.CopyFrom(inferred)
         return value
     return onnx.helper.make_tensor_value_info(name, TO_ONNX[seen.dtype], [None] * len(seen.shape))
+
+
+def _named(value: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+    """Free dimensions of an input get names: a provider that needs static shapes fixes them by name."""
+    for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        if dim.WhichOneof("value") is None:
+            dim.dim_param = f"{value.name}[{axis}]"
+    return value
 
 
 def _agrees(value: onnx.ValueInfoProto, seen: TensorSpec | None) -> bool:

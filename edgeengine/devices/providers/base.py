@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from edgeengine.bundle import Bundle
+from edgeengine.errors import UserError
 from edgeengine.spec import Placement, Processor, Step
 
 Tensors = dict[str, np.ndarray]
@@ -47,3 +49,10 @@ class Provider(Protocol):
     def close(self) -> None:
         """Release what it loaded. Nothing may be running."""
         ...
+
+
+def subgraph_file(bundle: Bundle | None, step: Step) -> Path:
+    """The step's .onnx. Raises UserError where the task states latencies instead of a model."""
+    if bundle is None:
+        raise UserError(f"subgraph {step.subgraph!r} has latencies but no model: it can be simulated, not run")
+    return bundle.file(bundle.manifest.subgraph(step.subgraph))

@@ -9,20 +9,17 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import numpy as np
-import onnxruntime as ort
-
 from edgeengine.bundle import Bundle
-from edgeengine.devices.providers.base import Executable, Tensors
-from edgeengine.errors import DeviceError, UserError
-from edgeengine.spec import Placement, Processor, Step
+from edgeengine.devices.providers.base import Executable, subgraph_file
+from edgeengine.devices.providers.ort import CPU, Session, create, placement_of, session_options
+from edgeengine.spec import Processor, Step
 
 
 class CpuProvider:
-    name = "CPUExecutionProvider"
+    name = CPU
 
     def __init__(self) -> None:
-        self._sessions: dict[tuple[Path, int, str], CpuExecutable] = {}
+        self._sessions: dict[tuple[Path, int, str], Session] = {}
         # Concurrent session creation is not safe everywhere (onnxruntime#27089), and would fight for the cores anyway.
         self._lock = threading.Lock()
 
@@ -40,14 +37,13 @@ class CpuProvider:
         return [*single, everything]
 
     def load(self, bundle: Bundle | None, step: Step, processor: Processor) -> Executable:
-        if bundle is None:
-            raise UserError(f"subgraph {step.subgraph!r} has latencies but no model: it can be simulated, not run")
-        file = bundle.file(bundle.manifest.subgraph(step.subgraph))
-        affinity = _affinity(processor)
+        file, affinity = subgraph_file(bundle, step), _affinity(processor)
         key = (file, processor.threads, affinity)
         with self._lock:
             if key not in self._sessions:
-                self._sessions[key] = CpuExecutable(file, processor.threads, affinity)
+                entries = {"session.intra_op_thread_affinities": affinity} if affinity else {}
+                session = create(file, session_options(processor.threads, entries), [self.name])
+                self._sessions[key] = Session(file, session, placement_of(session, self.name))
             return self._sessions[key]
 
     def close(self) -> None:
@@ -60,38 +56,3 @@ def _affinity(processor: Processor) -> str:
     if processor.threads == 1:
         return ""
     return ";".join(str(core + 1) for core in processor.cores if core != processor.host_core)
-
-
-class CpuExecutable:
-    """One session. Outputs are fresh arrays at every run, owned by whoever reads them."""
-
-    def __init__(self, file: Path, threads: int, affinity: str):
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-        if affinity:
-            options.add_session_config_entry("session.intra_op_thread_affinities", affinity)
-        self._file = file
-        self.placement: Placement | None = None
-        try:
-            self._session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-        except Exception as e:  # ONNX Runtime's errors have no common base below Exception
-            raise DeviceError(f"{file}: ONNX Runtime cannot load it: {first_line(e)}") from e
-        self._inputs = [i.name for i in self._session.get_inputs()]
-        self._outputs = [o.name for o in self._session.get_outputs()]
-
-    def run(self, feeds: Tensors) -> Tensors:
-        try:
-            outputs: list[np.ndarray] = self._session.run(self._outputs, {n: feeds[n] for n in self._inputs})
-        except KeyError as e:
-            raise DeviceError(f"{self._file.name}: input {e.args[0]!r} was not given") from e
-        except Exception as e:
-            raise DeviceError(f"{self._file.name}: run failed: {first_line(e)}") from e
-        return dict(zip(self._outputs, outputs, strict=True))
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
