@@ -77,7 +77,7 @@ def public_models() -> list[Model]:
             path = Path(str(distribution(package).locate_file(file)))
         except PackageNotFoundError:
             continue
-        fix = {"sr": np.array(16000)} if short.startswith("silero") else {}
+        fix = {"sr": np.array(16000)} if short == "silero" else {}
         found.append(Model(short, path, shapes.get(short, {}), fix))
     light = Path(str(distribution("onnx").locate_file("onnx/backend/test/data/light")))
     found += [Model(f.stem, f, {}, {}) for f in sorted(light.glob("light_*.onnx"))]

@@ -148,9 +148,14 @@ def require_sources(workload: Workload, sources: Mapping[str, Source]) -> None:
 
 
 def choose_processors(only: Sequence[str] | None) -> list[Processor]:
-    """This machine's processors, or those named. Raises UserError for unknown names, PlanInfeasible when none is usable."""
+    """This machine's processors, or those named; emulated ones, whose speed means nothing, only if named.
+
+    Raises UserError for unknown names, PlanInfeasible when none is usable.
+    """
     found = discover()
-    if only:
+    if not only:
+        found = [p for p in found if not p.emulated]
+    else:
         known = {p.name: p for p in found}
         for name in only:
             if name not in known:

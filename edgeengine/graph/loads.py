@@ -35,12 +35,18 @@ class Load(NamedTuple):
 
 
 def make_loads(folder: Path) -> dict[str, Load]:
-    """The loads by name, as bundles in `folder`: "launch", "nodes", "compute", "memory:<bytes>", "copy:<bytes>"."""
+    """The loads by name, as bundles in `folder`: "launch", "nodes", "compute", "memory:<bytes>", "copy:<bytes>".
+
+    "neighbour:compute" and "neighbour:memory" are for whoever runs beside: sessions over the same file would read the same
+    memory, and one would find in the shared cache what the other brought there.
+    """
     return {
         "launch": Load(_bundle(folder, "launch", _chain(1), (1,), (1,)), 0),
         "nodes": Load(_bundle(folder, "nodes", _chain(NODES), (1,), (1,)), 0),
         "compute": _product(folder, "compute", SIDE, SIDE, SIDE)._replace(amount=SIDE**3),
         **{f"memory:{4 * r * c}": _product(folder, f"memory-{4 * r * c}", 1, r, c) for r, c in MATRICES},
+        "neighbour:compute": _product(folder, "neighbour-compute", SIDE, SIDE, SIDE),
+        "neighbour:memory": _product(folder, "neighbour-memory", 1, *MATRICES[-1]),
         **{f"copy:{n}": Load(_bundle(folder, f"copy-{n}", _chain(1), (n // 4,), (n // 4,)), n) for n in COPIES},
     }
 

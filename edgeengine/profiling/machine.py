@@ -21,7 +21,7 @@ from edgeengine.io import make_source
 from edgeengine.profiling.back_to_back import Progress, measure_back_to_back
 from edgeengine.profiling.candidate import Candidate
 from edgeengine.profiling.conditions import timestamp
-from edgeengine.profiling.corun import measure_beside
+from edgeengine.profiling.corun import Running, measure_beside
 from edgeengine.profiling.reference import reference_tensors
 from edgeengine.spec import Latency, MachineRow, Processor, ProfileRow
 
@@ -54,7 +54,8 @@ def measure_machine(
     tensors = {}
     for bundle, _ in loads.values():
         tensors[bundle.hash] = reference_tensors(bundle, dict(make_source("random:0", bundle.manifest.inputs).read(0, 0)))
-    candidates = [Candidate(b, b.manifest.whole, p) for b, _ in loads.values() for p in usable]
+    alone = [bundle for name, (bundle, _) in loads.items() if not name.startswith("neighbour:")]
+    candidates = [Candidate(b, b.manifest.whole, p) for b in alone for p in usable]
     rows = measure_back_to_back(
         candidates, tensors, providers, device, budget_s=budget_s / 2, width=WIDTH, clock=clock, progress=progress
     )
@@ -64,24 +65,28 @@ def measure_machine(
     made = [MachineRow(device, *figure[:2], when, *figure[2:]) for p in usable for figure in _figures(p, rows, loads)]
     copied = [amount for name, (_, amount) in loads.items() if name.startswith("copy:")]
     made += [MachineRow(device, f"transfer:{HOST}:{HOST}:{n}", _copy(n, usable[0], clock), when, n) for n in copied]
+    largest = max((n for n in loads if n.startswith("memory:")), key=lambda n: loads[n][1])
     pairs = [(a, b) for a, b in permutations(usable, 2) if not a.conflicts(b)]
     for i, (a, b) in enumerate(pairs):
         if progress is not None:
             progress(f"measuring {a.name} beside {b.name}", i / len(pairs))
-        for kind in ("compute", max((n for n in loads if n.startswith("memory:")), key=lambda n: loads[n][1])):
-            bundle, amount = loads[kind]
+        for load, neighbour in (("compute", "neighbour:compute"), (largest, "neighbour:memory")):
             try:
-                one, other = (_loaded(bundle, p, providers[p.provider]) for p in (a, b))
-                beside, factor = measure_beside(one, other, tensors[bundle.hash], budget_s / 4 / len(pairs), clock)
+                one, other = (
+                    Running(p, _loaded(bundle, p, providers), tensors[bundle.hash])
+                    for bundle, p in ((loads[load][0], a), (loads[neighbour][0], b))
+                )
+                beside, factor = measure_beside(one, other, budget_s / 4 / len(pairs), clock)
             except DeviceError as e:
-                failed.append(f"{kind} on {a.name} beside {b.name} failed: {e}")
+                failed.append(f"{load} on {a.name} beside {b.name} failed: {e}")
             else:
-                made.append(MachineRow(device, f"beside:{kind}:{a.name}:{b.name}", beside, when, amount, factor))
+                made.append(MachineRow(device, f"beside:{load}:{a.name}:{b.name}", beside, when, loads[load][1], factor))
     return Machine(made, failed)
 
 
-def _loaded(bundle: Bundle, processor: Processor, provider: Provider) -> tuple[Processor, Executable]:
-    return processor, provider.load(bundle, Candidate(bundle, bundle.manifest.whole, processor).step, processor)
+def _loaded(bundle: Bundle, processor: Processor, providers: Mapping[str, Provider]) -> Executable:
+    candidate = Candidate(bundle, bundle.manifest.whole, processor)
+    return providers[processor.provider].load(bundle, candidate.step, processor)
 
 
 def _figures(processor: Processor, rows: Sequence[ProfileRow], loads: Loads) -> list[tuple[str, Latency, int]]:

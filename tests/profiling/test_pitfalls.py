@@ -11,7 +11,7 @@ from edgeengine.bundle import Bundle
 from edgeengine.errors import DeviceError
 from edgeengine.graph.loads import make_loads
 from edgeengine.profiling import candidates_of, measure_back_to_back, measure_machine, reference_tensors
-from edgeengine.profiling.corun import measure_beside
+from edgeengine.profiling.corun import Running, measure_beside
 from edgeengine.spec import ProfileRow
 from edgeengine.testing import FakeGpu, Faults, VirtualClock
 
@@ -171,7 +171,9 @@ def test_interrupted_measuring_keeps_what_is_known(scale: Bundle) -> None:
 def loads(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Those that the CPU, which computes the fake's values, is done with soon."""
     made = make_loads(tmp_path_factory.mktemp("loads"))
-    return {name: load for name, load in made.items() if load.amount <= 1 << 20 or name == "compute"}
+    return {
+        name: load for name, load in made.items() if load.amount <= 1 << 20 or "compute" in name or name == "neighbour:memory"
+    }
 
 
 def test_machine_rows_of_a_fake_gpu_are_what_it_was_given(loads: dict[str, Any]) -> None:
@@ -196,7 +198,7 @@ def test_lost_device_costs_its_own_rows_only(loads: dict[str, Any]) -> None:
     gpu = FakeGpu(clock, faults=Faults(lost_after=0))
     made = measure_machine(loads, gpu.discover((0,)), {gpu.name: gpu}, "here", budget_s=1, clock=clock)
     assert {r.name.split(":")[0] for r in made.rows} == {"transfer"}
-    assert len(made.failed) == len(loads) and all("the device is lost" in f for f in made.failed)
+    assert len(made.failed) == len(loads) - 2 and all("the device is lost" in f for f in made.failed)
 
 
 def test_failure_of_the_neighbour_ends_measuring_beside_it(scale: Bundle) -> None:
@@ -205,9 +207,9 @@ def test_failure_of_the_neighbour_ends_measuring_beside_it(scale: Bundle) -> Non
     runs = []
     for gpu in gpus:
         (candidate,) = [c for c in candidates_of(scale, gpu.discover(())) if c.subgraph.name == scale.manifest.whole.name]
-        runs.append((candidate.processor, gpu.load(scale, candidate.step, candidate.processor)))
+        runs.append(Running(candidate.processor, gpu.load(scale, candidate.step, candidate.processor), {"x": X}))
     with pytest.raises(DeviceError, match="the device is lost"):
-        measure_beside(runs[0], runs[1], {"x": X}, 10.0, clock)
+        measure_beside(runs[0], runs[1], 10.0, clock)
 
 
 # ---- other faults than the fake GPU has ----
