@@ -17,7 +17,7 @@ from edgeengine.devices.threads import run_pinned
 from edgeengine.profiling.candidate import Candidate
 from edgeengine.profiling.interval import LEAST
 from edgeengine.profiling.isolated import Isolated, isolated
-from edgeengine.profiling.series import BURST, Series
+from edgeengine.profiling.series import Series
 from edgeengine.spec import ProfileRow
 
 BACK_TO_BACK = "back_to_back"
@@ -118,8 +118,7 @@ class _Measuring:
 
         def bursts() -> None:
             for s in group:
-                long = s.first_run_ns > self._budget_ns / LONG
-                s.burst(1 if long else BURST, switched=len(group) > 1)
+                s.burst(long=s.first_run_ns > self._budget_ns / LONG, switched=len(group) > 1)
 
         run_pinned(group[0].candidate.processor, bursts)
         self.end([s for s in group if s.failed], "failed")

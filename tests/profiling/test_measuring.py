@@ -60,7 +60,7 @@ def test_each_candidate_has_a_row_with_its_key(scale: Bundle, provider: CpuProvi
     ]
     whole = next(r for r in rows if r.subgraph == scale.manifest.whole.name)
     assert (whole.shapes, whole.condition) == ("x=2x3", BACK_TO_BACK)
-    assert {r.latency.n % 3 for r in rows} == {0} and min(r.latency.n for r in rows) >= 18
+    assert min(r.latency.n for r in rows) >= 18
     assert {r.verdict for r in rows} == {"ok"} and max(r.max_diff or 0.0 for r in rows) < 1e-6
     assert {r.ended for r in rows} <= {"width", "budget"} and all(r.half_width is not None for r in rows)
     assert {r.cores for r in rows} == {core.cores}
