@@ -12,7 +12,7 @@ from typing import NamedTuple
 from edgeengine.clock import Clock
 from edgeengine.devices.providers import Executable
 from edgeengine.devices.providers.base import Tensors
-from edgeengine.devices.threads import pin
+from edgeengine.devices.threads import WORKER_PRIORITY, pin, real_time
 from edgeengine.errors import DeviceError
 from edgeengine.profiling.interval import LEAST
 from edgeengine.spec import Latency, Processor
@@ -42,6 +42,7 @@ def measure_beside(one: Running, other: Running, budget_s: float, clock: Clock) 
 
     def body() -> None:
         pin(one.processor.host_core)
+        real_time(WORKER_PRIORITY)
         end = clock.now_ns() + round(budget_s * 1e9)
         try:
             for done in range(MAX_ROUNDS):
@@ -82,6 +83,7 @@ class _Busy:
 
     def _body(self) -> None:
         pin(self._other.processor.host_core)
+        real_time(WORKER_PRIORITY)
         try:
             while not self._stop:
                 self._other.run()
