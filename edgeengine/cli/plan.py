@@ -20,6 +20,9 @@ def command(
     output: Annotated[str | None, typer.Option("-o", "--output", help="The plan to write, PLAN.json.")] = None,
     device: Annotated[str | None, typer.Option(help="A described device instead of this machine.")] = None,
     processor: Annotated[list[str] | None, typer.Option(help="Only this processor; repeat for more.")] = None,
+    emulated_speed: Annotated[
+        str | None, typer.Option(help="'measured': plan on emulated processors (named by --processor) as fast as they are here.")
+    ] = None,
     state: State = None,
     json: Json = False,
 ) -> None:
@@ -28,17 +31,21 @@ def command(
 
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.cli.simulate import described_plan
+    from edgeengine.errors import UserError
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
 
+    if emulated_speed not in (None, "measured"):
+        raise UserError(f"plan: --emulated-speed {emulated_speed!r} is not known; the only choice is 'measured'")
     tasks = load_workload(workload)
     if device is not None or not any(t.model for t in tasks.tasks):
         plan = described_plan(tasks, device)
     else:
         folder = state_folder(state)
         with progress_bar() as bar:
-            plan = measured_plan(tasks, open_or_build(tasks, folder, {}, bar), folder, {}, bar, processor).plan
+            bundles, slow = open_or_build(tasks, folder, {}, bar), emulated_speed == "measured"
+            plan = measured_plan(tasks, bundles, folder, {}, bar, processor, emulated_speed=slow).plan
     if output is not None:
         write_file(Path(output), msgspec.json.format(msgspec.json.encode(plan), indent=1))
     if json:

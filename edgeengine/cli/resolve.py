@@ -91,15 +91,27 @@ def measured_plan(
     progress: Progress,
     only: Sequence[str] | None = None,
     fresh: bool = False,
+    emulated_speed: bool = False,
 ) -> Prepared:
     """The plan for this machine: cached if workload, bundles, device and versions are the same, else measured now (and cached).
 
-    `fresh` measures in any case. A source that is not in `sources` is stood in for by random inputs, with a note.
+    `emulated_speed` takes what was measured on emulated processors for their speed. `fresh` measures in any case. A
+    source that is not in `sources` is stood in for by random inputs, with a note.
     """
     measured, absent = _with_stand_ins(workload, sources)
     for name in absent:
         note(f"source {name!r} is not here: measured with random inputs")
-    about = [SCHEMA, edgeengine.__version__, versions(), workload.sha256, device_id(), usable_cores(), only, absent]
+    about = [
+        SCHEMA,
+        edgeengine.__version__,
+        versions(),
+        workload.sha256,
+        device_id(),
+        usable_cores(),
+        only,
+        absent,
+        emulated_speed,
+    ]
     key = hashlib.sha256(" ".join([*map(str, about), *(b.hash if b else "-" for b in bundles.values())]).encode())
     cached = state / "plans" / f"{key.hexdigest()[:24]}.json"
     if cached.is_file() and not fresh:
@@ -109,6 +121,8 @@ def measured_plan(
             pass  # damaged: measure again and replace it
     store = ProfileStore(state / "profile.sqlite")
     processors = choose_processors(only)
+    if not emulated_speed:
+        processors = _real(processors)
     prepared = prepare(measured, bundles, store, sources=sources, processors=processors, progress=progress, fresh=fresh)
     if any(bundles.values()):
         from edgeengine.reporting import write_file
@@ -148,22 +162,41 @@ def require_sources(workload: Workload, sources: Mapping[str, Source]) -> None:
 
 
 def choose_processors(only: Sequence[str] | None) -> list[Processor]:
-    """This machine's processors, or those named; emulated ones, whose speed means nothing, only if named.
+    """This machine's processors, or those named; an emulated one only if it is named: its speed says nothing.
 
     Raises UserError for unknown names, PlanInfeasible when none is usable.
     """
     found = discover()
-    if not only:
-        found = [p for p in found if not p.emulated]
-    else:
+    if only:
         known = {p.name: p for p in found}
         for name in only:
             if name not in known:
                 raise UserError(f"--processor {name!r}: not on this machine; there are {', '.join(known)}")
         found = [known[n] for n in only]
+    else:
+        for p in found:
+            if p.emulated:
+                note(f"{p.name} is emulated, so its speed says nothing: left out; --processor {p.name} measures it all the same")
+        found = [p for p in found if not p.emulated]
     if not any(p.usable for p in found):
         raise PlanInfeasible("no usable processor: see 'edgeengine devices'")
     return found
+
+
+def _real(processors: list[Processor]) -> list[Processor]:
+    """Without the emulated ones: a plan must not stand on their measured speed. Raises PlanInfeasible where no other is left."""
+    real = [p for p in processors if not p.emulated]
+    left_out = ", ".join(p.name for p in processors if p.emulated)
+    if left_out and not any(p.usable for p in real):
+        raise PlanInfeasible(
+            f"{left_out}: emulated, and its measured speed is not that of the hardware; "
+            "add other processors, or take it as it is with 'edgeengine plan --emulated-speed measured'"
+        )
+    if left_out:
+        note(
+            f"{left_out} is emulated: not planned on, its measured speed is not that of the hardware (--emulated-speed measured)"
+        )
+    return real
 
 
 def rows_used(plan: Plan, store: ProfileStore) -> list[ProfileRow]:

@@ -32,6 +32,7 @@ def command(
     seconds: Annotated[float, typer.Option(help="Release jobs for this long.")] = 10.0,
     policy: Annotated[str, typer.Option(help="Scheduling policy: edf or fifo.")] = "edf",
     seed: Annotated[int, typer.Option(help="Of children with a probability.")] = 0,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a plan of which nodes fall back to another provider.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="A folder for events, plan, jobs, result.")] = None,
     jobs: Annotated[str | None, typer.Option(help="One line per job, as CSV.")] = None,
     state: State = None,
@@ -71,7 +72,7 @@ def command(
         else:
             prepared = measured_plan(tasks, bundles, folder, {}, bar)
             chosen, rows, machine = prepared.plan, prepared.rows, prepared.machine
-    live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed)
+    live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed, strict=strict)
     document = run_document(
         tasks, live.jobs, live.released, mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
         interrupted=live.interrupted,
@@ -109,15 +110,20 @@ def run_live(
     seconds: float,
     seed: int = 0,
     watch: str | None = None,
+    strict: bool = False,
 ) -> Live:
-    """Run until the last job ended or Ctrl-C; the workers are joined either way. `watch`: a task whose results are kept."""
+    """Run until the last job ended or Ctrl-C; the workers are joined either way. `watch`: a task whose results are kept.
+
+    `strict` raises DeviceError where a node of a planned subgraph would run on another provider than planned.
+    """
+    from edgeengine.devices.providers import load_providers
     from edgeengine.engine import Engine
 
     live, engine, stream = Live(), None, None
     try:
         engine = Engine(
             tasks, plan, policy=policy, seconds=seconds, seed=seed, sources=sources, keep_jobs=True, keep_log=True,
-            bundles={name: b for name, b in bundles.items() if b is not None},
+            bundles={name: b for name, b in bundles.items() if b is not None}, providers=load_providers(strict=strict),
         )  # fmt: skip
         live.jobs, live.log = engine.jobs, engine.log
         stream = engine.results(watch) if watch is not None else None

@@ -8,6 +8,7 @@ from edgeengine.graph.inspection import inspect_model
 from edgeengine.graph.lattice import Limits
 from edgeengine.graph.load import load_model
 from edgeengine.graph.measured import Measure
+from edgeengine.graph.probed import Left
 from edgeengine.graph.shapes import declared_inputs
 
-__all__ = ["Limits", "Measure", "build_bundle", "declared_inputs", "inspect_model", "load_model"]
+__all__ = ["Left", "Limits", "Measure", "build_bundle", "declared_inputs", "inspect_model", "load_model"]

@@ -27,6 +27,7 @@ from edgeengine.graph.lattice import Limits
 from edgeengine.graph.load import load_model
 from edgeengine.graph.manifest import encode, manifest_of
 from edgeengine.graph.measured import Measure, Timer
+from edgeengine.graph.probed import Left, by_probe
 from edgeengine.graph.study import Study, study
 from edgeengine.spec.bundle import Exactness
 
@@ -40,6 +41,7 @@ def build_bundle(
     parts: int | None = None,
     at: Sequence[Sequence[str]] | None = None,
     max_part_ms: float | None = None,
+    left: Left | None = None,
     measure: Measure | None = None,
     budget: int = CANDIDATES,
     limits: Limits | None = None,
@@ -53,8 +55,8 @@ def build_bundle(
 
     `parts` asks for that many segments, `at` for cuts after the given sets of tensors, `max_part_ms` for as few segments
     as possible with none over that time; without any it is up to four. `measure` (see `measured.py`) balances `parts` by
-    measured time, and `max_part_ms` needs it; at most `budget` subgraphs are measured, and as many written. `limits` bound
-    what a boundary may carry.
+    measured time, and `max_part_ms` needs it; at most `budget` subgraphs are measured, and as many written. `left` (see
+    `probed.py`) asks for a cut at what a processor takes. `limits` bound what a boundary may carry.
 
     `shapes` (input name -> dimensions) and `inputs` (input name -> value) say what to verify with; what they leave open is
     assumed and reported through `progress(text, share done)`. `fix` (input name -> value) makes inputs constant and folds
@@ -64,7 +66,7 @@ def build_bundle(
     """
     tell = progress or (lambda text, share: None)
     target = _check_target(Path(out))
-    _check_ways(parts, at, max_part_ms, measure, budget)
+    _check_ways(parts, at, max_part_ms, left, measure, budget)
     tell("reading the model", 0.0)
     original = load_model(model_path)
     given = fitting(original, fix or {})
@@ -76,11 +78,14 @@ def build_bundle(
         for text in seen.tensors.assumed:
             tell(text, 0.2)
         # What can be refused without writing is.
-        segmentation = _cut(seen, parts, at) if max_part_ms is None else None
+        segmentation = _cut(seen, parts, at) if max_part_ms is None and left is None else None
         folder = stack.enter_context(_written_aside(target))
         tell("extracting subgraphs", 0.2)
         writer = Writer(seen, folder)
-        if measure is not None and at is None and (parts is not None or max_part_ms is not None):
+        if left is not None:
+            tell("asking the processor what it takes", 0.25)
+            segmentation = by_probe(original, writer, left)
+        elif measure is not None and at is None and (parts is not None or max_part_ms is not None):
             tell("measuring cuts", 0.25)
             timer = Timer(original, seen.cuts, writer, measure, budget)
             segmentation = timer.by_limit(max_part_ms * 1e6) if max_part_ms is not None else timer.by_count(parts or 1)
@@ -99,9 +104,13 @@ def build_bundle(
     return open_bundle(target)
 
 
-def _check_ways(parts: int | None, at: object | None, max_part_ms: float | None, measure: Measure | None, budget: int) -> None:
-    if sum(way is not None for way in (parts, at, max_part_ms)) > 1:
-        raise UserError("give one of a number of parts, the tensors to cut at and the longest time of a part, not both")
+def _check_ways(
+    parts: int | None, at: object | None, max_part_ms: float | None, left: Left | None, measure: Measure | None, budget: int
+) -> None:
+    if sum(way is not None for way in (parts, at, max_part_ms, left)) > 1:
+        raise UserError(
+            "give one of a number of parts, the tensors to cut at, the longest time of a part and a processor, not both"
+        )
     if max_part_ms is not None and not max_part_ms > 0:
         raise UserError(f"a part of {max_part_ms} ms: give a time above 0")
     if max_part_ms is not None and measure is None:

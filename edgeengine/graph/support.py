@@ -47,12 +47,13 @@ class Region:
 
 
 class Support:
-    """What of one model a provider's table covers."""
+    """What of one model a provider runs: by its table, or as a probe found it (node -> why the provider leaves it)."""
 
-    def __init__(self, seen: Study, table: Iterable[Supported]):
+    def __init__(self, seen: Study, by: Iterable[Supported] | Mapping[int, str]):
         self._seen = seen
+        self._left = by if isinstance(by, Mapping) else None
         self._rows: dict[tuple[str, str], list[Supported]] = {}
-        for row in table:
+        for row in () if isinstance(by, Mapping) else by:
             self._rows.setdefault((row.domain, row.op), []).append(row)
         self._types = infer_types(seen.flow)
         units = seen.units
@@ -144,6 +145,9 @@ class Support:
     def _refusal(self, unit: Unit) -> str:
         """Why the provider does not run a unit; empty where it does."""
         flow = self._seen.flow
+        if self._left is not None:
+            left = next((i for i in unit.nodes if i in self._left), None)
+            return "" if left is None else f"{flow.label(left)}: {self._left[left]}"
         for i in unit.nodes:
             for node in walk([flow.nodes[i]]):
                 domain = "" if node.domain == "ai.onnx" else node.domain

@@ -47,10 +47,15 @@ class _Job(NamedTuple):
 def isolated(candidates: Sequence[Candidate], tensors: dict[str, Tensors]) -> list[Isolated]:
     """One for each candidate, in order. Where the system cannot fork, nothing is known of any.
 
-    Processors that differ only in the core they use (core 0, core 1) make the same session: it is made once.
+    Processors that differ only in the core they use (core 0, core 1) make the same session: it is made once. On emulated ones,
+    whose memory says nothing, none is made.
     """
-    if not hasattr(os, "fork") or not candidates:
-        return [Isolated(None)] * len(candidates)
+    real = [c for c in candidates if not c.processor.emulated]
+    found = iter(_isolated(real, tensors) if real and hasattr(os, "fork") else [Isolated(None)] * len(real))
+    return [Isolated(None) if c.processor.emulated else next(found) for c in candidates]
+
+
+def _isolated(candidates: Sequence[Candidate], tensors: dict[str, Tensors]) -> list[Isolated]:
     keys = [(*c.unit, c.processor.provider, c.processor.kind, c.processor.threads) for c in candidates]
     first = {key: i for i, key in reversed(list(enumerate(keys)))}
     jobs = {i: _Job(str(c.bundle.path), c.bundle.hash, c.subgraph.name, c.processor) for i, c in enumerate(candidates)}

@@ -19,7 +19,7 @@ from edgeengine.profiling.interval import half_width
 from edgeengine.spec import Latency, ProfileRow
 
 # A burst: runs until so much time has passed, to refill what the previous candidate emptied, then counted runs. Measured: a
-# 0.16 ms model takes twice as long in its first run after another's, 10 % more in its third; a 1.5 ms one 10 % more in the second.
+# 0.16 ms model takes twice as long in its first run after another's, 10 % more in its third; a 1.5 ms one that in its second.
 WARM_NS = 3_000_000
 COUNTED_NS, LEAST_RUNS, MOST_RUNS = 2_000_000, 3, 12
 SETTLE_NS = 50_000_000  # how long outputs that were wrong are given to become right: then the provider returned too early

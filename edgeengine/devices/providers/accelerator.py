@@ -20,7 +20,7 @@ from edgeengine.devices.providers.base import Executable, subgraph_file
 from edgeengine.devices.providers.compiled import PROBE_TIMEOUT_S, Cache
 from edgeengine.devices.providers.ort import Session, check_names, create, first_line, session_options
 from edgeengine.devices.providers.smallest import smallest_model
-from edgeengine.devices.providers.target import Target, ask
+from edgeengine.devices.providers.target import Target, ask, quiet_stdout
 from edgeengine.errors import DeviceError, UserError
 from edgeengine.spec import Placement, Processor, Step
 from edgeengine.state import state_folder
@@ -119,8 +119,9 @@ class Accelerator:
         if verdict.error or verdict.placement is None:
             raise DeviceError(f"{step.subgraph} of {bundle.path} cannot be loaded on {processor.name}: {verdict.error}")
         options = session_options(entries=target.entries, dims={} if context else verdict.dims)
-        ask(target, options)
-        session = create(context or file, options)
+        with quiet_stdout():
+            ask(target, options)
+            session = create(context or file, options)
         _require(session, verdict.placement, file)
         return Session(file, session, verdict.placement)
 

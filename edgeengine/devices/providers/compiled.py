@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 import onnxruntime as ort
 
+import edgeengine
 from edgeengine.devices.providers.child import CONTEXT, VERDICT, Job, Verdict
 from edgeengine.devices.providers.target import Target
 
@@ -88,8 +89,13 @@ class Cache:
 def _run_child(job: Path, timeout_s: float | None) -> str:
     """ "" or what became of the process."""
     command = [sys.executable, "-m", "edgeengine.devices.providers.child", str(job)]
+    root = str(Path(edgeengine.__file__).parents[1])
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s,
+            check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"the provider hung: no answer within {timeout_s:g} s"
     if done.returncode == 0:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import onnxruntime as ort
@@ -28,6 +33,28 @@ class Target(msgspec.Struct, frozen=True):
     entries: dict[str, str] = {}
     static: bool = False
     context: bool = False
+
+
+@contextmanager
+def quiet_stdout() -> Iterator[None]:
+    """What libraries write to standard output goes to standard error: ours may be read as one document.
+
+    Process-wide while it lasts, so only around the creation of a session.
+    """
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # it is closed: nothing to protect
+        yield
+        return
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        if sys.platform != "win32":
+            ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def register(target: Target) -> None:
