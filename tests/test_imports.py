@@ -7,7 +7,19 @@ import sys
 
 import pytest
 
-HEAVY = ["onnx", "onnx_ir", "torch", "typer", "rich", "click", "google.protobuf", "edgeengine.graph", "edgeengine.cli"]
+HEAVY = [
+    "onnx",
+    "onnx_ir",
+    "torch",
+    "scipy",
+    "sklearn",
+    "typer",
+    "rich",
+    "click",
+    "google.protobuf",
+    "edgeengine.graph",
+    "edgeengine.cli",
+]
 
 
 def loaded(code: str) -> set[str]:

@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 import edgeengine
-from edgeengine.cli import build, demo, devices, inspect, plan, profile, profiles, run, simulate, split
+from edgeengine.cli import (
+    build,
+    convert,
+    demo,
+    devices,
+    inspect,
+    plan,
+    profile,
+    profiles,
+    report,
+    run,
+    simulate,
+    split,
+)
 from edgeengine.errors import EdgeEngineError, InternalError, UserError
 
 app = typer.Typer(
@@ -38,7 +51,22 @@ def options(
     """Run several ONNX models under deadlines on the processors of one small device: live, or simulated."""
 
 
-for module in (demo, devices, inspect, split, build, profile, profiles, plan, run, simulate):
+# In the order in which --help lists them.
+COMMANDS = (
+    demo,
+    devices,
+    inspect,
+    convert,
+    split,
+    build,
+    profile,
+    profiles,
+    plan,
+    run,
+    simulate,
+    report,
+)
+for module in COMMANDS:
     app.command(name=module.__name__.rsplit(".", 1)[1], epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(module.command)
 
 

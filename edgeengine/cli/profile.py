@@ -37,6 +37,7 @@ def command(
     again: Annotated[bool, typer.Option("--again", help="Measure also what is known to that width.")] = False,
     machine: Annotated[bool, typer.Option("--machine", help="Measure the machine itself anew.")] = False,
     period_ms: Annotated[float | None, typer.Option(help="Also measure the whole model at this period.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse parts of which nodes fall back to another provider.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="Also write the rows as JSON.")] = None,
     state: State = None,
     json: Json = False,
@@ -61,7 +62,7 @@ def command(
         raise UserError("profile: --width must be between 0 and 1; 0.02 is 2 % of the median to either side")
     folder = state_folder(state)
     processors, given = choose_processors(processor), parse_inputs(input)
-    providers, store = load_providers(), ProfileStore(folder / "profile.sqlite")
+    providers, store = load_providers(strict=strict), ProfileStore(folder / "profile.sqlite")
     try:
         with progress_bar() as bar:
             bundle = _open(model, parse_shapes(shape), given, folder, bar)
@@ -86,6 +87,9 @@ def command(
             print_profile(bundle.manifest, device_id(), condition, [r for r in rows if r.condition == condition], named)
     for remark in remarks(rows):
         note(remark)
+    fallen = next((r for r in rows if strict and r.verdict == "failed"), None)
+    if fallen is not None:
+        raise DeviceError(f"{fallen.subgraph} on {fallen.processor}: {fallen.reason}")
     if not any(r.usable for r in rows):
         raise DeviceError(
             f"no processor runs {bundle.manifest.name} right: {rows[0].processor} {rows[0].verdict}: {rows[0].reason}"

@@ -120,7 +120,7 @@ def measured_plan(
         except (OSError, msgspec.DecodeError):
             pass  # damaged: measure again and replace it
     store = ProfileStore(state / "profile.sqlite")
-    processors = choose_processors(only)
+    processors = choose_processors(only, tell=True)
     if not emulated_speed:
         processors = _real(processors)
     prepared = prepare(measured, bundles, store, sources=sources, processors=processors, progress=progress, fresh=fresh)
@@ -161,9 +161,10 @@ def require_sources(workload: Workload, sources: Mapping[str, Source]) -> None:
             raise no_source(task, name, sources)
 
 
-def choose_processors(only: Sequence[str] | None) -> list[Processor]:
+def choose_processors(only: Sequence[str] | None, tell: bool = False) -> list[Processor]:
     """This machine's processors, or those named; an emulated one only if it is named: its speed says nothing.
 
+    `tell` notes which were left out.
     Raises UserError for unknown names, PlanInfeasible when none is usable.
     """
     found = discover()
@@ -175,7 +176,7 @@ def choose_processors(only: Sequence[str] | None) -> list[Processor]:
         found = [known[n] for n in only]
     else:
         for p in found:
-            if p.emulated:
+            if p.emulated and tell:
                 note(f"{p.name} is emulated, so its speed says nothing: left out; --processor {p.name} measures it all the same")
         found = [p for p in found if not p.emulated]
     if not any(p.usable for p in found):

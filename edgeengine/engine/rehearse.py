@@ -20,8 +20,7 @@ from edgeengine.engine.overheads import arounds_of, overheads_of
 from edgeengine.errors import UserError
 from edgeengine.events import AnyAction, Drop, Finished, LogLine, Start
 from edgeengine.io import Source
-from edgeengine.planning import equivalent
-from edgeengine.profiling import timestamp
+from edgeengine.profiling import equivalent, timestamp
 from edgeengine.scheduling import View
 from edgeengine.scheduling.job import Move
 from edgeengine.scheduling.policies.edf import urgency

@@ -12,12 +12,11 @@ from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
 
 from edgeengine.errors import PlanInfeasible
-from edgeengine.profiling import Candidate
+from edgeengine.profiling import HANDOVER_NS, Candidate
 from edgeengine.spec import Latency
 
 FINALISTS = 3  # predicted chains measured besides the whole models
 WORTH_CUTTING = 0.98  # a cut model must be at least 2 % faster: less is noise, and parts cost memory
-HANDOVER_NS = 40_000  # ranking only: a change of processor inside a chain
 
 Chain = tuple[Candidate, ...]
 MeasureChains = Callable[[Sequence[Chain]], Sequence[Latency]]

@@ -9,7 +9,7 @@ from edgeengine.bundle import Bundle
 from edgeengine.errors import PlanInfeasible
 from edgeengine.planning.blocking import Tolerance, tiers, tolerance
 from edgeengine.planning.mapper import Mapping, MeasureChains, map_task
-from edgeengine.profiling import Candidate
+from edgeengine.profiling import Candidate, equivalent
 from edgeengine.spec import Latency, Processor, Step, TaskPlan
 from edgeengine.workload import Task
 
@@ -89,14 +89,6 @@ def _too_slow(task: Task, measured_ns: int) -> str:
     if deadline_ns is None or measured_ns <= deadline_ns:
         return ""
     return f"takes {measured_ns / 1e6:.3g} ms alone, its deadline is {deadline_ns / 1e6:.3g} ms: no job can be met"
-
-
-def equivalent(processors: Sequence[Processor]) -> list[list[Processor]]:
-    """Processors that differ only in which unit they hold (core 0, core 1): measured apart, mapped as one."""
-    groups: dict[tuple[object, ...], list[Processor]] = {}
-    for p in processors:
-        groups.setdefault((p.provider, p.kind, p.threads, p.emulated), []).append(p)
-    return list(groups.values())
 
 
 def _steps(

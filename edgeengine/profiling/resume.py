@@ -16,14 +16,14 @@ def resume(
 ) -> tuple[list[Candidate], list[ProfileRow]]:
     """(what is left to measure, the rows of all else), both in the order of `candidates`.
 
-    A row counts if it is as narrow as `width` (None: however wide) and did not fail. A subgraph is measured anew on all
-    processors unless it is complete on all: figures that are compared come from one stretch of time.
+    A row counts if it was measured to within `width` (None: however wide), or found to answer wrong. A subgraph is measured
+    anew on all processors unless it is complete on all: figures that are compared come from one stretch of time.
     """
     now = versions()
     good = {
         (r.bundle, r.subgraph, r.processor, r.shapes): r
         for r in stored
-        if r.condition == BACK_TO_BACK and r.versions == now and r.verdict != "failed" and _narrow(r, width)
+        if r.condition == BACK_TO_BACK and r.versions == now and _known(r, width)
     }
     rows = [good.get((*c.unit, c.processor.name, shapes_text(c.subgraph, tensors[c.bundle.hash]))) for c in candidates]
     left = {c.unit for c, row in zip(candidates, rows, strict=True) if row is None}
@@ -32,5 +32,8 @@ def resume(
     ]
 
 
-def _narrow(row: ProfileRow, width: float | None) -> bool:
-    return width is None or (row.half_width is not None and row.half_width <= width)
+def _known(row: ProfileRow, width: float | None) -> bool:
+    """A predicted row has no samples."""
+    if row.verdict == "wrong":
+        return True
+    return row.latency.n > 0 and (width is None or (row.half_width is not None and row.half_width <= width))

@@ -1,7 +1,8 @@
-"""For those who add a provider or a policy, and for our own tests: a virtual clock, a fake GPU, conformance checks."""
+"""For those who add a provider, a policy or a converter, and our own tests: a virtual clock, a fake GPU, conformance checks."""
 
 from edgeengine.testing.conformance import check_policy, check_provider
+from edgeengine.testing.converters import check_converter
 from edgeengine.testing.gpu import FakeGpu, Faults
 from edgeengine.testing.virtual import VirtualClock
 
-__all__ = ["FakeGpu", "Faults", "VirtualClock", "check_policy", "check_provider"]
+__all__ = ["FakeGpu", "Faults", "VirtualClock", "check_converter", "check_policy", "check_provider"]

@@ -62,10 +62,11 @@ class _Queue:
 
     def settle(self, now: int) -> None:
         """Write the values of work that has ended into what early returns handed out."""
-        for done, handed, values in [u for u in self.unfinished if u[0] <= now]:
-            for name, array in handed.items():
-                array[...] = values[name]
-            self.unfinished.remove((done, handed, values))
+        for done, handed, values in self.unfinished:
+            if done <= now:
+                for name, array in handed.items():
+                    array[...] = values[name]
+        self.unfinished = [u for u in self.unfinished if u[0] > now]
 
 
 class FakeGpu:

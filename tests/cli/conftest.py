@@ -20,12 +20,15 @@ Cli = Callable[..., Done]
 
 
 @pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
-    """Runs `edgeengine` with the arguments in a folder of its own; state goes there too."""
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state_home: Path) -> Cli:
+    """Runs `edgeengine` with the arguments in a folder of its own; state goes there too, but for what all tests may share."""
     from edgeengine.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state" / "edgeengine").mkdir(parents=True)
+    (state_home / "cache").mkdir(exist_ok=True)
+    (tmp_path / "state" / "edgeengine" / "cache").symlink_to(state_home / "cache")
 
     def run(*arguments: object) -> Done:
         monkeypatch.setattr(sys, "argv", ["edgeengine", *map(str, arguments)])

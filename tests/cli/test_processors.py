@@ -11,7 +11,7 @@ import pytest
 
 from edgeengine.bundle import Bundle, open_bundle
 from edgeengine.devices import discover
-from edgeengine.planning import load_plan
+from edgeengine.errors import PlanInfeasible
 from edgeengine.spec import Latency, Plan, Processor, Step, TaskPlan
 from edgeengine.spec.plan import SCHEMA
 from edgeengine.workload import load_workload
@@ -45,6 +45,8 @@ def test_split_for_the_npu_and_run_strict(cli: Any, tmp_path: Path) -> None:
     assert json.loads(lenient.out)["tasks"][0]["met"] == 2
     strict = cli("run", "w.toml", "--plan", "plan.json", "--seconds", "0.3", "--strict")
     assert strict.code == 4 and "Erf (middle)" in strict.err and strict.err.count("\n") <= 2
+    profiled = cli("profile", "erf.edge", "--processor", NPU, "--seconds", "0.1", "--strict")
+    assert profiled.code == 4 and "Erf (middle)" in profiled.err
 
 
 def plan_on(where: Processor, bundle: Bundle, workload: str) -> Plan:
@@ -72,15 +74,24 @@ def test_planning_leaves_emulated_processors_out(
     cpu = next(p for p in discover() if p.kind == "cpu")
     fast = Processor("npu", "npu", cpu.provider, cpu.resources, cpu.host_core, emulated=True)
     monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda: [cpu, fast])
+    asked: list[list[str]] = []
+
+    def prepare(*_: object, processors: list[Processor], **__: object) -> None:
+        asked.append([p.name for p in processors])
+        raise PlanInfeasible("enough")
+
+    monkeypatch.setattr("edgeengine.cli.resolve.prepare", prepare)
     (tmp_path / "w.toml").write_bytes(toml({"name": "scale", "model": str(bundles["scale"].path), "period_ms": 50}))
     named = ("--processor", "npu", "--processor", cpu.name)
-    done = cli("plan", "w.toml", "-o", "p.json", *named)
-    assert done.code == 0 and "npu is emulated: not planned on" in done.err.replace("\n", " ")
-    assert {s.processor for s in load_plan(tmp_path / "p.json").tasks[0].steps} == {cpu.name}
-    done = cli("plan", "w.toml", "-o", "p.json", "--processor", "npu")
+    done = cli("plan", "w.toml", *named)
+    assert asked == [[cpu.name]] and "npu is emulated: not planned on" in done.err.replace("\n", " ")
+    cli("plan", "w.toml", *named, "--emulated-speed", "measured")
+    assert asked[1:] == [["npu", cpu.name]]
+    done = cli("plan", "w.toml", "--processor", "npu")
     assert done.code == 3 and "--emulated-speed measured" in done.err
-    done = cli("plan", "w.toml", "-o", "p.json", *named, "--emulated-speed", "guessed")
+    done = cli("plan", "w.toml", *named, "--emulated-speed", "guessed")
     assert done.code == 2 and "'measured'" in done.err
+    assert len(asked) == 2
 
 
 def test_profiling_measures_an_emulated_processor_only_if_named(
@@ -90,6 +101,6 @@ def test_profiling_measures_an_emulated_processor_only_if_named(
 
     cpu = processor("cpu0", "core0")
     monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda: [cpu, EMULATED])
-    assert choose_processors(None) == [cpu]
+    assert choose_processors(None, tell=True) == [cpu]
     assert "npu is emulated" in capsys.readouterr().err
     assert choose_processors(["npu"]) == [EMULATED]

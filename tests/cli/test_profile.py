@@ -25,8 +25,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeGpu]:
     def install(faults: Faults | None = None) -> FakeGpu:
         made = FakeGpu(VirtualClock(), compute_ns=2_000_000, faults=faults)
         monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda: made.discover((0,)))
-        monkeypatch.setattr("edgeengine.devices.providers.load_providers", lambda: {made.name: made})
-        monkeypatch.setattr("edgeengine.engine.prepare.load_providers", lambda: {made.name: made})
+        monkeypatch.setattr("edgeengine.devices.providers.load_providers", lambda **_: {made.name: made})
+        monkeypatch.setattr("edgeengine.engine.prepare.load_providers", lambda **_: {made.name: made})
         for module in ("back_to_back", "machine"):
             monkeypatch.setattr(f"edgeengine.profiling.{module}.MonotonicClock", lambda: made.clock)
         monkeypatch.setattr("edgeengine.profiling.back_to_back.isolated", lambda found, _: [Isolated(1 << 20)] * len(found))

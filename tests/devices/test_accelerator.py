@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace as Made
 
+import msgspec
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -109,9 +111,13 @@ def test_a_driver_that_hangs_is_given_up(package: Package, tmp_path: Path, monke
 
 def test_a_provider_without_a_device_says_so(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the libraries of OpenVINO and WebGPU do on a machine without their hardware: they load, and list nothing."""
-    monkeypatch.setattr(target.ort, "register_execution_provider_library", lambda *a: None)
+    registered: list[tuple[str, str]] = []
+    monkeypatch.setattr(target, "_registered", set())
+    monkeypatch.setattr(target.ort, "register_execution_provider_library", lambda *a: registered.append(a))
+    target.register(Target(EP, "gpu", library="x.so"))
     with pytest.raises(DeviceError, match="lists no gpu on this machine; is its driver installed"):
         target.ask(Target(EP, "gpu", library="x.so"), ort.SessionOptions())
+    assert registered == [(EP, "x.so")]  # once per process
 
 
 def test_devices_that_only_a_plugin_lists_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,6 +135,16 @@ def test_devices_that_only_a_plugin_lists_are_found(monkeypatch: pytest.MonkeyPa
     assert len(hardware(Target(EP, "gpu"))[0]) == 2
     listed()
     assert hardware(Target(EP, "gpu")) == ([], False)
+
+
+def test_a_built_in_provider_takes_the_same_way(tmp_path: Path) -> None:
+    """The CPU stands in for CUDA where that is built in; where it is not, ONNX Runtime only warns, and we say why (E1)."""
+    model, cache = smallest_model(tmp_path), Cache(tmp_path / "cache")
+    verdict, context = cache.get(model, "relu", {}, Target(CPU, "gpu"))
+    assert (verdict.error, context, verdict.devices) == ("", None, 1) and verdict.placement == Placement(CPU, {CPU: 1})
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        verdict, _ = cache.get(model, "relu", {}, Target("CUDAExecutionProvider", "gpu"))
+        assert verdict.error == "ONNX Runtime cannot start CUDAExecutionProvider: its libraries or its driver are missing"
 
 
 def test_two_gpus_are_two_processors(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,6 +194,23 @@ def test_key_changes_with_every_cause(tmp_path: Path, monkeypatch: pytest.Monkey
     cache.get(model, "a", {"x": (1,)}, asked)
     assert len(made) == 5
     assert not [p for p in cache.folder.iterdir() if p.name.startswith(".")]
+
+
+def test_content_is_the_files_even_where_no_manifest_lists_their_hashes(
+    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundles: dict[str, Bundle]
+) -> None:
+    """A trial of the cut search has none; two models of one shape must not share a verdict."""
+    asked: list[str] = []
+    monkeypatch.setattr(Cache, "get", lambda self, model, content, *_: (asked.append(content), (Verdict(error="no"), None))[1])
+    provider = Accelerator(package("ep_content", tmp_path / "x.so"), cache=tmp_path / "cache")
+    processor = Processor("gpu-pretend", "gpu", EP, ("gpu",))
+    for name in ("scale", "frames"):
+        listed = bundles[name]
+        trial = replace(listed, manifest=msgspec.structs.replace(listed.manifest, files={}))
+        for bundle in (listed, trial):
+            with pytest.raises(DeviceError, match="cannot be loaded on gpu-pretend: no"):
+                provider.load(bundle, whole(bundle, processor.name), processor)
+    assert asked[0] == asked[1] != asked[2] == asked[3]
 
 
 def test_cache_is_bounded_and_forgets_what_was_used_longest_ago(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from edgeengine.devices.providers.compiled import Cache
 from edgeengine.devices.providers.qnn import QNN as ROW
 from edgeengine.errors import DeviceError
 from edgeengine.graph import build_bundle, child
-from edgeengine.spec import Placement, Processor
+from edgeengine.spec import Latency, Placement, Processor, Step
 from edgeengine.testing import check_provider
 from tests.emulator import CPU, NPU, QNN, convnet, image, needs_emulator, quantized, scale_of, whole
 from tests.models import model_file
@@ -146,6 +146,19 @@ def test_what_falls_back_is_named_with_the_reason_and_refused_in_strict_mode(
     with pytest.raises(DeviceError, match=r"strict, and 1 of \d+ nodes fell back from QNN.*Erf \(middle\).*not supported") as e:
         Strict(provider).load(bundle, whole(bundle), npu)
     assert e.value.exit_code == 4 and "\n" not in str(e.value)
+
+
+def test_parts_with_free_dimensions_run_whole(provider: Accelerator, npu: Processor, built: Built) -> None:
+    """The embedding model's batch is free, and behind the first cut nobody has named it."""
+    bundle = built(model_file("embedding"), parts=3)
+    x = {"input_1": np.random.default_rng(0).standard_normal((1, 76, 32, 1)).astype(np.float32)}
+    tensors = dict(x)
+    for s in (s for s in bundle.manifest.subgraphs if s.stop == s.start + 1):
+        executable = provider.load(bundle, Step(s.name, s.start, s.stop, NPU, Latency.constant(1)), npu)
+        assert placed(executable).whole and set(placed(executable).nodes) == {QNN}, s.name
+        tensors |= executable.run(tensors)
+    expected = reference(model_file("embedding"), x)
+    assert np.abs(tensors["conv2d_19"] - expected).max() <= 1e-3 * np.ptp(expected)
 
 
 def test_free_shapes_fall_back_with_that_reason(provider: Accelerator, kept: Path) -> None:

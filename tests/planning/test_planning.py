@@ -16,8 +16,8 @@ from edgeengine.devices.providers.cpu import CpuProvider
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.planning import Mapping, TaskInput, load_plan, make_plan, map_task
 from edgeengine.planning.mapper import WORTH_CUTTING
-from edgeengine.planning.plan import NO_ADMISSION, equivalent
-from edgeengine.profiling import Candidate, candidates_of
+from edgeengine.planning.plan import NO_ADMISSION
+from edgeengine.profiling import Candidate, candidates_of, equivalent
 from edgeengine.scheduling import make_policy
 from edgeengine.simulation import Median, simulate
 from edgeengine.spec import Latency, Processor, SubgraphSpec, TaskPlan

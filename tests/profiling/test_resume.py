@@ -10,7 +10,7 @@ import pytest
 
 from edgeengine.bundle import Bundle
 from edgeengine.profiling import candidates_of, measure_back_to_back, reference_tensors, resume
-from edgeengine.spec import ProfileRow
+from edgeengine.spec import Latency, ProfileRow
 from edgeengine.testing import FakeGpu, VirtualClock
 
 X = np.ones((2, 3), np.float32)
@@ -45,7 +45,8 @@ def test_what_is_complete_is_not_measured_again(case: Case) -> None:
     "change",
     [
         {"half_width": 0.5}, {"half_width": None}, {"versions": {"onnxruntime": "1"}}, {"shapes": "x=9x9"},
-        {"verdict": "failed"}, {"condition": "period:30"}, {"bundle": "other"},
+        {"verdict": "failed", "latency": Latency.none()}, {"ended": "predicted", "latency": Latency.none()},
+        {"condition": "period:30"}, {"bundle": "other"},
     ],
 )  # fmt: skip
 def test_subgraph_is_measured_on_all_processors_if_one_row_is_not_complete(case: Case, change: dict[str, Any]) -> None:

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from edgeengine.bundle import Bundle
+from edgeengine.bundle import WEIGHTS, Bundle, sha256
 from edgeengine.devices.providers.base import Executable, subgraph_file
 from edgeengine.devices.providers.compiled import PROBE_TIMEOUT_S, Cache
 from edgeengine.devices.providers.ort import Session, check_names, create, first_line, session_options
 from edgeengine.devices.providers.smallest import smallest_model
 from edgeengine.devices.providers.target import Target, ask, quiet_stdout
 from edgeengine.errors import DeviceError, UserError
-from edgeengine.spec import Placement, Processor, Step
+from edgeengine.spec import Placement, Processor, Step, SubgraphSpec
 from edgeengine.state import state_folder
 
 
@@ -111,17 +111,14 @@ class Accelerator:
 
     def _session(self, bundle: Bundle, step: Step, file: Path, processor: Processor) -> Session:
         target = self._target(*self._place(processor.name))
-        files = bundle.manifest.files
         spec = bundle.manifest.subgraph(step.subgraph)
         shapes = {t.name: t.dims for t in spec.inputs if t.is_static}
-        content = " ".join(sha for name, sha in sorted(files.items()) if name == spec.file or name.startswith("weights/"))
-        verdict, context = self._kept().get(file, content, shapes, target)
+        verdict, context = self._kept().get(file, _content(bundle, spec), shapes, target)
         if verdict.error or verdict.placement is None:
             raise DeviceError(f"{step.subgraph} of {bundle.path} cannot be loaded on {processor.name}: {verdict.error}")
         options = session_options(entries=target.entries, dims={} if context else verdict.dims)
         with quiet_stdout():
-            ask(target, options)
-            session = create(context or file, options)
+            session = create(context or file, options, ask(target, options))
         _require(session, verdict.placement, file)
         return Session(file, session, verdict.placement)
 
@@ -152,6 +149,11 @@ class Accelerator:
                 raise DeviceError(f"the package {row.package} does not name its library: {first_line(e)}") from e
         options = {**place.options, **paths, **own}
         return Target(row.provider, place.kind, index, library, options, entries, row.static, row.context)
+
+
+def _content(bundle: Bundle, spec: SubgraphSpec) -> str:
+    """Hashes of the subgraph and of the weights: those verified when the bundle was opened; a trial's are not in its manifest."""
+    return " ".join(bundle.manifest.files.get(name) or sha256(bundle.path / name) for name in (spec.file, WEIGHTS))
 
 
 def _separate(row: Row, given: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -57,12 +57,13 @@ def execute(job: Job, folder: Path) -> Verdict:
         if target.context:
             entries |= {"ep.context_enable": "1", "ep.context_embed_mode": "1", "ep.context_file_path": str(folder / CONTEXT)}
         options = session_options(entries=entries, dims=dims, severity=0)
-        ask(target, options)
-        session = create(model, options)
+        session = create(model, options, ask(target, options))
         placement = placement_of(session, target.provider, [text for _, text in lines])
     except DeviceError as e:
         return Verdict(error=_cause(lines) or str(e))
     error = "" if target.provider in placement.nodes else _cause(lines)
+    if not error and target.provider not in session.get_providers():
+        error = f"ONNX Runtime cannot start {target.provider}: its libraries or its driver are missing"
     return Verdict(placement, dims, max(len(devices), int(not target.library)), emulated, error)
 
 

@@ -1,7 +1,7 @@
 """What accelerators made of models, kept: each (model, target, versions) is compiled once, in a child process.
 
-STATE/cache/<key>/ holds the verdict and, where the provider compiles ahead, the EP-context model that later sessions start from.
-The key covers everything that decides the result, the weights included: a fine-tuned or re-exported model is another key.
+A folder of the cache holds the verdict and, where the provider compiles ahead, the EP-context model that later sessions start
+from. Its key covers everything that decides the result, the weights included: a fine-tuned or re-exported model is another key.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ class Cache:
 
     def _prune(self, but: Path) -> None:
         """Remove what was used longest ago until the limit holds, and never `but`."""
-        kept = sorted((p for p in self.folder.iterdir() if (p / VERDICT).is_file()), key=lambda p: -p.stat().st_mtime)
+        used = [(at_s, size, place) for place in self.folder.iterdir() for at_s, size in _usage(place)]
         total = 0
-        for place in kept:
-            total += sum(f.stat().st_size for f in place.iterdir())
+        for _, size, place in sorted(used, reverse=True):
+            total += size
             if total > self.limit_bytes and place != but:
                 shutil.rmtree(place, ignore_errors=True)
 
 
 def _run_child(job: Path, timeout_s: float | None) -> str:
-    """ "" or what became of the process."""
+    """What became of the process, "" where all went well."""
     command = [sys.executable, "-m", "edgeengine.devices.providers.child", str(job)]
     root = str(Path(edgeengine.__file__).parents[1])
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))}
@@ -111,6 +111,14 @@ def _read(place: Path) -> Verdict | None:
         return msgspec.json.decode((place / VERDICT).read_bytes(), type=Verdict)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def _usage(place: Path) -> list[tuple[float, int]]:
+    """[(when it was used last, its bytes)], nothing for what is no result, or was removed by another process meanwhile."""
+    try:
+        return [(place.stat().st_mtime, sum(f.stat().st_size for f in place.iterdir()))] if (place / VERDICT).is_file() else []
+    except FileNotFoundError:
+        return []
 
 
 def _stamp(library: str) -> str:

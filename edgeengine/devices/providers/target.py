@@ -16,6 +16,7 @@ from edgeengine.devices.providers.ort import first_line
 from edgeengine.errors import DeviceError
 
 _registering = threading.Lock()
+_registered: set[str] = set()  # this process's: a library is registered for good
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -62,12 +63,14 @@ def register(target: Target) -> None:
     if not target.library:
         return
     with _registering:
-        if any(d.ep_name == target.provider for d in ort.get_ep_devices()):
+        # An application may have registered it; one that lists no device is only in our own record.
+        if target.provider in _registered or any(d.ep_name == target.provider for d in ort.get_ep_devices()):
             return
         try:
             ort.register_execution_provider_library(target.provider, target.library)
         except Exception as e:  # ONNX Runtime's errors have no common base below Exception
             raise DeviceError(f"{target.provider}: its library {target.library} cannot be loaded: {first_line(e)}") from e
+        _registered.add(target.provider)
 
 
 def hardware(target: Target) -> tuple[list[ort.OrtEpDevice], bool]:
@@ -81,13 +84,16 @@ def hardware(target: Target) -> tuple[list[ort.OrtEpDevice], bool]:
     return (real, False) if real else (standing_in, bool(standing_in))
 
 
-def ask(target: Target, options: ort.SessionOptions) -> None:
-    """Put the target into session options. Raises DeviceError where it is not here."""
+def ask(target: Target, options: ort.SessionOptions) -> list[tuple[str, dict[str, str]]] | None:
+    """Put a plugin's device into session options, or return what InferenceSession wants to hear of a built-in provider.
+
+    Raises DeviceError where the target is not here.
+    """
     register(target)
     if not target.library:
-        options.add_provider(target.provider, target.options)
-        return
+        return [(target.provider, target.options)]
     devices, _ = hardware(target)
     if target.index >= len(devices):
         raise DeviceError(f"{target.provider} lists no {target.kind} on this machine; is its driver installed?")
     options.add_provider_for_devices([devices[target.index]], target.options)
+    return None
