@@ -30,7 +30,7 @@ from edgeengine.graph.manifest import encode, manifest_of
 from edgeengine.graph.study import study
 from edgeengine.io import make_source
 from edgeengine.planning.mapper import map_task
-from edgeengine.profiling import Candidate, candidates_of, chain_tensors, measure_back_to_back, measure_chains
+from edgeengine.profiling import Candidate, candidates_of, measure_back_to_back, measure_chains, reference_tensors
 from edgeengine.spec import TensorSpec
 
 PARTS = 5
@@ -77,7 +77,7 @@ def public_models() -> list[Model]:
             path = Path(str(distribution(package).locate_file(file)))
         except PackageNotFoundError:
             continue
-        fix = {"sr": np.array(16000)} if short.startswith("silero") else {}
+        fix = {"sr": np.array(16000)} if short == "silero" else {}
         found.append(Model(short, path, shapes.get(short, {}), fix))
     light = Path(str(distribution("onnx").locate_file("onnx/backend/test/data/light")))
     found += [Model(f.stem, f, {}, {}) for f in sorted(light.glob("light_*.onnx"))]
@@ -125,7 +125,7 @@ def measure(model: Model, folder: Path, seconds: float = SECONDS) -> Row:
 
 def _chosen(bundle: Bundle, inputs: dict, providers: dict[str, Provider], timer: Measurer, seconds: float) -> list[Candidate]:  # type: ignore[type-arg]
     candidates = candidates_of(bundle, [timer.processor])
-    tensors = chain_tensors(bundle, inputs, providers[timer.processor.provider], timer.processor)
+    tensors = reference_tensors(bundle, inputs)
     rows = measure_back_to_back(candidates, {bundle.hash: tensors}, providers, device_id(), budget_s=seconds / 2)
     latency = {(r.subgraph, r.processor): r.latency for r in rows}
     mapping = map_task(

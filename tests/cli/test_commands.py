@@ -138,7 +138,7 @@ def test_model_is_built_and_inspected(cli: Any, tmp_path: Path, models: dict[str
 def test_help_lists_the_commands_and_each_has_examples(cli: Any) -> None:
     done = cli("--help")
     assert done.code == 0
-    for command in ("demo", "devices", "inspect", "split", "build", "profile", "plan", "run", "simulate"):
+    for command in ("demo", "devices", "inspect", "split", "build", "profile", "profiles", "plan", "run", "simulate"):
         assert command in done.out
         assert f"edgeengine {command}" in cli(command, "--help").out
 
