@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,7 @@ EXAMPLES = (
     "edgeengine profile model.edge",
     "edgeengine profile model.onnx --shape x=1x3x224x224 --processor cpu0",
     "edgeengine profile model.edge --width 0.01 --seconds 60 --again",
+    "edgeengine profile big.edge --share 0.07        (measure the most informative 7 %, predict the rest)",
 )
 MACHINE_SECONDS = 4.0
 
@@ -35,6 +37,7 @@ def command(
     seconds: Annotated[float, typer.Option(help="Time to measure for, at most.")] = 5.0,
     width: Annotated[float, typer.Option(help="Enough when the median is known to within this share of it (95 %).")] = 0.02,
     again: Annotated[bool, typer.Option("--again", help="Measure also what is known to that width.")] = False,
+    share: Annotated[float | None, typer.Option(help="Measure only this share of the candidates, predict the others.")] = None,
     machine: Annotated[bool, typer.Option("--machine", help="Measure the machine itself anew.")] = False,
     period_ms: Annotated[float | None, typer.Option(help="Also measure the whole model at this period.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse parts of which nodes fall back to another provider.")] = False,
@@ -68,7 +71,10 @@ def command(
             bundle = _open(model, parse_shapes(shape), given, folder, bar)
             inputs = _inputs(bundle, given)
             about = _machine(processors, providers, store, machine, seconds, bar)
-            rows = _back_to_back(bundle, inputs, processors, providers, store, seconds, width, again, bar)
+            if share is not None:
+                rows = _within_share(bundle, inputs, processors, providers, store, seconds, width, share, bar)
+            else:
+                rows = _back_to_back(bundle, inputs, processors, providers, store, seconds, width, again, bar)
             if period_ms is not None:
                 bar(f"measuring every {period_ms:g} ms", 0.0)
                 rows += _at_period(bundle, processors, rows, inputs, period_ms, max(seconds, 20 * period_ms / 1e3))
@@ -174,6 +180,41 @@ def _back_to_back(
     )  # fmt: skip
     order = {(c.subgraph.name, c.processor.name): i for i, c in enumerate(candidates)}
     return sorted([*known, *rows], key=lambda r: order[r.subgraph, r.processor])
+
+
+def _within_share(
+    bundle: Bundle,
+    inputs: Tensors,
+    processors: list[Processor],
+    providers: dict[str, Provider],
+    store: ProfileStore,
+    seconds: float,
+    width: float,
+    share: float,
+    bar: Bar,
+) -> list[ProfileRow]:
+    """Measured and predicted rows. Only the measured ones are stored: a plan rests on nothing else."""
+    import numpy as np
+
+    from edgeengine.devices import device_id
+    from edgeengine.profiling import Candidate, candidates_of, measure_back_to_back, measure_within, reference_tensors
+
+    spent = 0.0
+
+    def measure(chosen: Sequence[Candidate], tensors: dict[str, Tensors], budget_s: float) -> list[ProfileRow]:
+        nonlocal spent
+        spent += budget_s
+        bar("measuring what tells most", min(spent / seconds, 1.0))
+        return measure_back_to_back(
+            chosen, tensors, providers, device_id(),
+            budget_s=budget_s, width=width, keep=lambda row: store.put([row]),
+        )  # fmt: skip
+
+    tensors = {bundle.hash: reference_tensors(bundle, inputs)}
+    return measure_within(
+        candidates_of(bundle, processors), {1: tensors}, measure, device_id(),
+        share=share, seconds=seconds, rng=np.random.default_rng(0),
+    )  # fmt: skip
 
 
 def _at_period(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgeengine.cli.console import print_table
-from edgeengine.profiling import bound, moved_bytes
+from edgeengine.profiling import PREDICTED, bound, moved_bytes
 from edgeengine.spec import MachineRow, Manifest, ProfileRow
 
 
@@ -27,7 +27,9 @@ def print_profile(
         times = [_times(found.get((s.name, p))) for p in processors]
         moved = moved_bytes(s)
         memory = [r.resident_bytes for r in mine if r.resident_bytes is not None]
-        fastest = min((r for r in mine if r.usable and r.latency.n), key=lambda r: r.latency.p50_ns, default=None)
+        fastest = min(
+            (r for r in mine if r.usable and r.latency.n and r.ended != PREDICTED), key=lambda r: r.latency.p50_ns, default=None
+        )
         limit = bound(s, fastest, machine) if fastest is not None else None
         lines.append([
             s.name, s.nodes, None if s.macs is None else s.macs / 1e6, None if moved is None else moved / 1e6, *times,
@@ -40,7 +42,11 @@ def print_profile(
 
 
 def _times(row: ProfileRow | None) -> str | None:
-    return None if row is None or not row.latency.n else f"{row.latency.p50_ns / 1e6:.3g} / {row.latency.p99_ns / 1e6:.3g}"
+    """ "p50 / p99"; "~p50" where it is predicted."""
+    if row is None or not row.usable:
+        return None
+    p50 = f"{row.latency.p50_ns / 1e6:.3g}"
+    return f"~{p50}" if row.ended == PREDICTED else f"{p50} / {row.latency.p99_ns / 1e6:.3g}" if row.latency.n else None
 
 
 def _share(values: Sequence[float | None]) -> str | None:
@@ -50,8 +56,10 @@ def _share(values: Sequence[float | None]) -> str | None:
 
 
 def _verdicts(rows: Sequence[ProfileRow]) -> str:
-    """ "ok", or what is wrong on which processor."""
-    return ", ".join(f"{r.verdict} on {r.processor}" for r in rows if r.verdict != "ok") or "ok"
+    """ "ok", or what is wrong on which processor; "predicted" where nothing was run."""
+    run = [r for r in rows if r.ended != PREDICTED]
+    wrong = [f"{r.verdict} on {r.processor}" for r in run if r.verdict != "ok"]
+    return ", ".join(wrong) or ("ok" if run else PREDICTED)
 
 
 def fallen(row: ProfileRow) -> float | None:

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median_low
 
+import msgspec
 import numpy as np
 
 from edgeengine.clock import ORDER_MAIN, Clock
 from edgeengine.devices.providers import Executable, Provider
-from edgeengine.devices.providers.base import Tensors
+from edgeengine.devices.providers.base import Tensors, Traceable
 from edgeengine.errors import DeviceError
 from edgeengine.profiling.candidate import Candidate, shapes_text
 from edgeengine.profiling.conditions import governor, timestamp, versions
 from edgeengine.profiling.exactness import Verdict, check
 from edgeengine.profiling.interval import half_width
-from edgeengine.spec import Latency, ProfileRow
+from edgeengine.spec import Latency, Placement, ProfileRow
 
 # A burst: runs until so much time has passed, to refill what the previous candidate emptied, then counted runs. Measured: a
 # 0.16 ms model takes twice as long in its first run after another's, 10 % more in its third; a 1.5 ms one that in its second.
@@ -44,6 +45,7 @@ class Series:
     samples: list[int] = field(default_factory=list)
     medians: list[int] = field(default_factory=list)
     switches: list[int] = field(default_factory=list)
+    placement: Placement | None = None
     _run: Callable[[Tensors], object] | None = None
 
     def load(self, provider: Provider) -> None:
@@ -53,6 +55,7 @@ class Series:
             begun = now()
             self.executable = provider.load(c.bundle, c.step, c.processor)
             created = now()
+            self.placement = self.executable.placement
             outputs = self.executable.run(self.tensors)
             kept = {name: np.array(value) for name, value in outputs.items()}  # as they are on return; waits for lazy ones
             self.create_ns, self.first_run_ns = created - begun, now() - created
@@ -116,7 +119,7 @@ class Series:
     def fail(self, error: BaseException | str) -> None:
         text = " ".join(str(error).split()) or type(error).__name__
         self.verdict, self.ended = Verdict("failed", None, 0, text), "failed"
-        self._run = self.executable = None
+        self._run = self.executable = self.placement = None
 
     @property
     def failed(self) -> bool:
@@ -136,6 +139,9 @@ class Series:
         try:
             outputs = self.executable.run(self.tensors)
             self._judge(outputs, {name: np.array(value) for name, value in outputs.items()})
+            if isinstance(self.executable, Traceable) and self.executable.placement is not None:
+                share = self.executable.time_share(self.tensors)
+                self.placement = msgspec.structs.replace(self.executable.placement, time_share=share)
         except FAILURES as e:
             self.fail(e)
 
@@ -155,7 +161,7 @@ class Series:
             resident_bytes=self.resident_bytes,
             measured_at=timestamp(),
             versions=versions(),
-            placement=self.executable.placement if self.executable is not None else None,
+            placement=self.placement,
             half_width=self.half_width() if measured else None,
             ended=self.ended,
             verdict=verdict.verdict,

@@ -93,6 +93,23 @@ def test_processor_that_is_not_right_is_named_and_never_planned(
     assert "s0_3 is left out on gpu: " + said.replace(": ", ", ", 1) in done.err
 
 
+def test_a_share_is_measured_the_rest_is_predicted_and_only_the_first_is_kept(
+    cli: Any, gpu: Any, model: Path, tmp_path: Path
+) -> None:
+    gpu()
+    done = cli("profile", model, "--share", "0.5", "--json")
+    rows = json.loads(done.out)["rows"]
+    measured = [r for r in rows if r["ended"] != "predicted"]
+    assert (len(rows), len(measured)) == (6, 3) and done.code == 0
+    assert all(r["latency"]["n"] == 0 and r["verdict"] == "unchecked" and r["half_width"] > 0 for r in rows if r not in measured)
+    stored = ProfileStore(tmp_path / "state/edgeengine/profile.sqlite").rows(device_id())
+    assert {r.subgraph for r in stored} == {r["subgraph"] for r in measured}
+    table = cli("profile", model, "--share", "0.5").out
+    assert table.count("~2.0") == 3 and table.count("predicted") == 3
+    few = cli("profile", model, "--share", "0.01")
+    assert few.code == 2 and "does not reach the whole model" in few.err
+
+
 def test_what_is_known_is_not_measured_again_unless_asked(cli: Any, gpu: Any, model: Path) -> None:
     made = gpu()
     cli("profile", model)
