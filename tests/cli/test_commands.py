@@ -156,6 +156,26 @@ def live(tmp_path: Path, bundles: dict[str, Bundle]) -> Path:
     return tmp_path
 
 
+def test_xr_scenarios_are_scored(cli: Any) -> None:
+    done = cli("simulate", "xr:vr_gaming", "--seconds", "0.7", "--json")
+    score = one_document(done.out)["score"]
+    assert 90 < score["strict"] <= score["as_coded"] <= 100
+    assert "XRBench score" in cli("simulate", "xr:vr_gaming", "--seconds", "0.7").err
+    unknown = cli("simulate", "xr:vr_sleeping")
+    assert unknown.code == 2 and "vr_gaming" in unknown.err
+
+
+def test_admission_names_what_would_make_it_fit(cli: Any, tmp_path: Path) -> None:
+    camera = {"name": "camera", "latency_ms": {"npu": 2}, "period_ms": 10, "criticality": "high"}
+    (tmp_path / "w.toml").write_bytes(toml(camera))
+    done = cli("plan", "w.toml", "--admit", "--json")
+    (task,) = one_document(done.out)["tasks"]
+    assert done.code == 0 and task["verdict"] == "guaranteed" and task["guarantee"]["response_ns"] == 2_400_000
+    (tmp_path / "w.toml").write_bytes(toml(camera | {"latency_ms": {"npu": 12}}))
+    done = cli("plan", "w.toml", "--admit", "-o", "plan.json")
+    assert done.code == 3 and "deadline_ms = 14.4" in done.err and load_plan("plan.json").tasks[0].verdict == "refused"
+
+
 def test_live_run_prints_and_leaves_what_a_simulated_one_does(cli: Any, live: Path) -> None:
     done = cli("run", "w.toml", "--plan", "plan.json", "--seconds", "0.2", "--json", "-o", "run", "--jobs", "jobs.csv")
     assert done.code == 0, done.err
