@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import edgeengine
-from edgeengine.cli import build, demo, devices, inspect, plan, profile, run, simulate, split
+from edgeengine.cli import build, demo, devices, finetune, inspect, plan, profile, run, simulate, split, trainable
 from edgeengine.errors import EdgeEngineError, InternalError, UserError
 
 app = typer.Typer(
@@ -38,7 +38,7 @@ def options(
     """Run several ONNX models under deadlines on the processors of one small device: live, or simulated."""
 
 
-for module in (demo, devices, inspect, split, build, profile, plan, run, simulate):
+for module in (demo, devices, inspect, split, build, profile, plan, run, simulate, trainable, finetune):
     app.command(name=module.__name__.rsplit(".", 1)[1], epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(module.command)
 
 

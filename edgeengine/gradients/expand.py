@@ -6,6 +6,7 @@ Only those on a path from a parameter to the loss; the others stay as they are.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import onnx
 from onnx import defs, helper, inliner
@@ -43,13 +44,13 @@ def expand(proto: onnx.ModelProto, seen: Look, parameters: Collection[str]) -> b
 
 
 def _has_body(node: onnx.NodeProto, opset: int) -> bool:
-    schema = defs.get_schema(node.op_type, opset)
+    schema: Any = defs.get_schema(node.op_type, opset)
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _call(proto: onnx.ModelProto, node: onnx.NodeProto, name: str, seen: Look, opset: int) -> None:
     """Make `node` a call of a local function that is its operator's body."""
-    schema = defs.get_schema(node.op_type, opset)
+    schema: Any = defs.get_schema(node.op_type, opset)
     given = {a.name for a in node.attribute}
     # A body refers to attributes; those the node leaves out have their defaults.
     node.attribute.extend(
@@ -74,8 +75,9 @@ def _call(proto: onnx.ModelProto, node: onnx.NodeProto, name: str, seen: Look, o
 
 def _type(name: str, seen: Look) -> bytes:
     if not name:
-        return onnx.TypeProto().SerializeToString()
-    return helper.make_tensor_type_proto(TO_ONNX[seen.dtypes[name]], list(seen.dims[name])).SerializeToString()
+        return bytes(onnx.TypeProto().SerializeToString())
+    kind = helper.make_tensor_type_proto(TO_ONNX[seen.dtypes[name]], list(seen.dims[name]))
+    return bytes(kind.SerializeToString())
 
 
 def _unroll(proto: onnx.ModelProto, recurrent: list[onnx.NodeProto], seen: Look, opset: int, live: set[str]) -> None:

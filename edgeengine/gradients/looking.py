@@ -36,17 +36,25 @@ class Sizes:
     def fixed(shapes: Mapping[str, Shape], values: Mapping[str, np.ndarray] | None = None) -> Sizes:
         return Sizes(dict(shapes), dict(shapes), values or {})
 
+    def having(self, name: str, once: Shape, again: Shape) -> Sizes:
+        """With one more input."""
+        return Sizes(self.once | {name: once}, self.again | {name: again}, self.values)
+
     def dims(self, name: str) -> Dims:
         return _merged(self.once[name], self.again[name])
 
 
 @dataclass(frozen=True)
 class Look:
-    """`dims` and `dtypes` of every tensor by name; `values` of those known before any run."""
+    """`dims` and `dtypes` of every tensor by name; `values` of those known before any run.
+
+    `shapes` are the concrete shapes of computed tensors in both runs.
+    """
 
     dims: dict[str, Dims]
     dtypes: dict[str, str]
     values: dict[str, np.ndarray]
+    shapes: dict[str, tuple[Shape, Shape]]
 
 
 def look(proto: onnx.ModelProto, sizes: Sizes) -> Look:
@@ -76,7 +84,9 @@ def look(proto: onnx.ModelProto, sizes: Sizes) -> Look:
         dims[name], dtypes[name] = tuple(tensor.dims), FROM_ONNX.get(tensor.data_type, "")
     known = _by_shapes_alone(graph)
     values = {n: np.asarray(first[n]) for n in names if n in known and _same(first[n], second[n])}
-    return Look(dims, dtypes, values)
+    shapes = {n: (np.shape(first[n]), np.shape(second[n])) for n in names}
+    shapes |= {s.name: (sizes.once[s.name], sizes.again[s.name]) for s in specs}
+    return Look(dims, dtypes, values, shapes)
 
 
 def _merged(one: Shape, other: Shape) -> Dims:
