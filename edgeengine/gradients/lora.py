@@ -35,14 +35,16 @@ def insert(proto: onnx.ModelProto, ranks: Mapping[str, int], alpha: float | None
     nodes: list[onnx.NodeProto] = []
     adapters: list[Adapter] = []
     shapes = {t.name: tuple(t.dims) for t in graph.initializer}
+    turns = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "Transpose" and n.input[0] in ranks}
     for node in graph.node:
-        weight = node.input[1] if node.op_type in ("MatMul", "Gemm") and len(node.input) > 1 else ""
+        read = node.input[1] if node.op_type in ("MatMul", "Gemm") and len(node.input) > 1 else ""
+        weight = turns.get(read, read)
         if weight not in ranks:
             nodes.append(node)
             continue
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         rows, columns = shapes[weight]
-        turned = bool(attributes.get("transB", 0))
+        turned = bool(attributes.get("transB", 0)) != (read in turns)
         inside, outside = (columns, rows) if turned else (rows, columns)
         rank = ranks[weight]
         adapter = Adapter(weight, (rows, columns), f"{weight}/lora_a", f"{weight}/lora_b", (alpha or rank) / rank, turned)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -38,6 +38,7 @@ _POSITIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "Mul": ((), (0, 1)),
     "Div": ((), (1,)),
 }
+_REARRANGING = frozenset({"Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Concat", "Split", "Expand"})
 _SCALARS = frozenset({"Add", "Sub", "Mul", "Div"})  # where a single number is a constant of a formula, not a weight
 _LINEAR = {"Gemm": (1,), "MatMul": (1,)}
 _LORA = re.compile(r"lora:rank=(\d+)(?:,?alpha=([\d.]+))?$")
@@ -65,17 +66,24 @@ class Selection:
 
 
 def parameters_of(graph: onnx.GraphProto, own: Mapping[str, onnx.TensorProto]) -> dict[str, Parameter]:
-    """The parameters of a graph by name, in order of reading. `own` are the initializers the model came with."""
+    """The parameters of a graph by name, in order of reading. `own` are the initializers the model came with.
+
+    A weight may be turned, cut or joined by nodes before it is read: it counts as read where the result is.
+    """
     found: dict[str, Parameter] = {}
     layer = 0
     products: set[str] = set()
+    origins = {name: (name,) for name, tensor in own.items() if _trains(tensor)}
     for node in graph.node:
+        if node.op_type in _REARRANGING:
+            sources = tuple(dict.fromkeys(o for t in node.input for o in origins.get(t, ())))
+            origins |= dict.fromkeys(node.output, sources) if sources else {}
+            continue
         matrices, vectors = _POSITIONS.get(node.op_type, ((), ()))
-        mine = [(i, t) for i, t in enumerate(node.input) if i in (*matrices, *vectors) and _trains(own.get(t))]
+        mine = [(i, o) for i, t in enumerate(node.input) if i in (*matrices, *vectors) for o in origins.get(t, ())]
         if node.op_type in ("MatMul", "Gemm", "Conv", "Einsum"):
             products.update(node.output)
-        is_layer = any(i in matrices and t not in found for i, t in mine)
-        layer += is_layer
+        layer += any(i in matrices and t not in found for i, t in mine)
         for i, name in mine:
             tensor = own[name]
             # A number added to a product is the bias of a single output.
@@ -84,7 +92,7 @@ def parameters_of(graph: onnx.GraphProto, own: Mapping[str, onnx.TensorProto]) -
             reader = node.name or node.op_type
             if name in found:
                 old = found[name]
-                found[name] = Parameter(name, old.shape, old.matrix, old.layer, (*old.readers, reader), False)
+                found[name] = replace(old, readers=(*old.readers, reader), linear=False)
                 continue
             linear = i in _LINEAR.get(node.op_type, ()) and len(tensor.dims) == 2
             found[name] = Parameter(name, tuple(tensor.dims), i in matrices, layer, (reader,), linear)

@@ -43,6 +43,7 @@ def build_trainable(
     out: str | Path,
     request: Request,
     *,
+    parts: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
     fix: Mapping[str, np.ndarray] | None = None,
@@ -60,7 +61,7 @@ def build_trainable(
             progress("differentiating", 0.25)
         return write_training(seen, weights, folder, request)
 
-    return build_bundle(model_path, out, shapes=shapes, inputs=inputs, fix=fix, progress=progress, addition=add)
+    return build_bundle(model_path, out, parts=parts, shapes=shapes, inputs=inputs, fix=fix, progress=progress, addition=add)
 
 
 def write_training(seen: Study, weights: Weights, folder: Path, request: Request) -> TrainingSpec:
