@@ -14,7 +14,7 @@ from edgeengine.gradients.differentiate import Backward, differentiate, pruned
 from edgeengine.gradients.looking import Look, Sizes, look
 from edgeengine.gradients.losses import Loss, LossOptions, find_loss
 from edgeengine.gradients.optimizers import find_optimizer, gradient_of, next_of, optimizer_graph
-from edgeengine.gradients.selection import parameters_of, select
+from edgeengine.gradients.selection import Parameter, parameters_of, select
 from edgeengine.gradients.tape import Tape, Tensor
 from edgeengine.gradients.working_copy import expanded, opset_of, verify_equal, working_copy
 from edgeengine.graph.dtypes import TO_ONNX
@@ -92,7 +92,7 @@ def training_graphs(source: onnx.ModelProto, own: Collection[str], sizes: Sizes,
         _put_into_training_form(copy.graph)
     backward = differentiate(copy.graph, opset, seen, total, trained, request.forms)
     reached = {p: _static(seen, p) for p in trained if p in backward.gradients}
-    notes = [*undone, *_unreached(trained, reached, request, what)]
+    notes = [*undone, *_unreached(trained, reached, request, what), *_tied(candidates, reached)]
     statistics = {s: _static(seen, s) for s in backward.statistics}
     inputs = [*reached, *statistics]
     decays = tuple(p for p in reached if p not in candidates or candidates[p].matrix)
@@ -174,6 +174,12 @@ def _unreached(trained: Iterable[str], reached: Collection[str], request: Reques
     if not reached:
         raise UserError(f"{what}: the loss depends on none of what {request.train!r} chooses ({', '.join(left[:4])})")
     return [f"{len(left)} chosen tensors do not act on the loss and stay as they are: {', '.join(left[:8])}"] if left else []
+
+
+def _tied(candidates: Mapping[str, Parameter], reached: Collection[str]) -> list[str]:
+    """Exporters make one tensor of equal ones, and those train as one; the same is so where weights are tied on purpose."""
+    tied = [p.name for p in candidates.values() if p.name in reached and len(p.readers) > 1]
+    return [f"{len(tied)} tensors are read by several nodes and train as one: {', '.join(tied[:8])}"] if tied else []
 
 
 def _static(seen: Look, name: str) -> tuple[int, ...]:

@@ -73,13 +73,20 @@ def parameters_of(graph: onnx.GraphProto, own: Mapping[str, onnx.TensorProto]) -
     found: dict[str, Parameter] = {}
     layer = 0
     products: set[str] = set()
+    fixed = {""} | {t.name for t in graph.initializer}
     origins = {name: (name,) for name, tensor in own.items() if _trains(tensor)}
     for node in graph.node:
+        matrices, vectors = _POSITIONS.get(node.op_type, ((), ()))
         if node.op_type in _REARRANGING:
             sources = tuple(dict.fromkeys(o for t in node.input for o in origins.get(t, ())))
-            origins |= dict.fromkeys(node.output, sources) if sources else {}
-            continue
-        matrices, vectors = _POSITIONS.get(node.op_type, ((), ()))
+            if sources and all(t in fixed for t in node.input):
+                origins |= dict.fromkeys(node.output, sources)
+                fixed |= set(node.output)
+                continue
+            # Joined with data, like a class token: read here.
+            vectors = tuple(range(len(node.input)))
+        elif all(t in fixed for t in node.input):
+            fixed |= set(node.output)
         mine = [(i, o) for i, t in enumerate(node.input) if i in (*matrices, *vectors) for o in origins.get(t, ())]
         if node.op_type in ("MatMul", "Gemm", "Conv", "Einsum"):
             products.update(node.output)
