@@ -7,7 +7,18 @@ import sys
 
 import pytest
 
-HEAVY = ["onnx", "onnx_ir", "torch", "typer", "rich", "click", "google.protobuf", "edgeengine.graph", "edgeengine.cli"]
+HEAVY = [
+    "onnx",
+    "onnx_ir",
+    "torch",
+    "typer",
+    "rich",
+    "click",
+    "google.protobuf",
+    "edgeengine.graph",
+    "edgeengine.gradients",
+    "edgeengine.cli",
+]
 
 
 def loaded(code: str) -> set[str]:
@@ -21,6 +32,7 @@ def loaded(code: str) -> set[str]:
     [
         "import edgeengine",
         "import edgeengine.engine, edgeengine.simulation, edgeengine.planning, edgeengine.profiling",
+        "import edgeengine.training",
         "import edgeengine.workload, edgeengine.scheduling, edgeengine.devices, edgeengine.io, edgeengine.testing",
         "import edgeengine\nfor name in edgeengine.__all__: getattr(edgeengine, name)",
     ],

@@ -142,12 +142,15 @@ def _without_rule(
 ) -> NotSupported:
     """Names the node, and the parameters that lie behind every such node: the deepest suffix that can train."""
     behind = [p for p in parameters if not _meets_unruled(graph, p, live)]
-    what = "gradient rule"
-    error = NotSupported(node.op_type, node.domain, opset, node.name or (node.output[0] if node.output else ""), what)
-    hint = (
-        f"; what can train lies behind it: {', '.join(behind)}" if behind else "; nothing that was asked to train lies behind it"
-    )
-    error.args = (error.args[0].partition(":")[0] + hint,)
+    error = NotSupported(node.op_type, node.domain, opset, node.name or node.output[0], "gradient rule")
+    said = error.args[0].partition(":")[0]
+    if node.domain == "com.microsoft":
+        error.args = (f"{said}: the model was optimized; train the one it was optimized from",)
+    elif behind:
+        more = f" and {len(behind) - 8} more" if len(behind) > 8 else ""
+        error.args = (f"{said}; what can train lies behind it: {', '.join(behind[:8])}{more}",)
+    else:
+        error.args = (f"{said}; nothing that was asked to train lies behind it, choose layers nearer to the output",)
     return error
 
 

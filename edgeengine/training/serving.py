@@ -27,6 +27,6 @@ def inference_session(bundle: Bundle, version: Mapping[str, np.ndarray], threads
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # ONNX Runtime reads the arrays while the session is made; a private copy, since an OrtValue aliases its array.
-    held = {n: np.ascontiguousarray(a).copy() for n, a in version.items()}
+    held = {n: np.array(a, order="C") for n, a in version.items()}
     options.add_external_initializers(list(held), [ort.OrtValue.ortvalue_from_numpy(a) for a in held.values()])
     return ort.InferenceSession(str(bundle.file(bundle.manifest.whole)), options, providers=["CPUExecutionProvider"])

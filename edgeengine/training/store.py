@@ -48,7 +48,7 @@ class VersionStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             named = {}
             for kind, tensors in (("version", version), ("state", state)):
-                raw = save({n: np.ascontiguousarray(a) for n, a in tensors.items()})
+                raw = save({n: np.asarray(a, order="C") for n, a in tensors.items()})
                 digest = hashlib.sha256(raw).hexdigest()
                 name = digest[:_ID] if kind == "version" else f"state-{digest[:_ID]}"
                 _write(self.file(name), raw)
