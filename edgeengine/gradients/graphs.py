@@ -69,12 +69,13 @@ class TrainingGraphs:
     notes: tuple[str, ...]
 
 
-def training_graphs(source: onnx.ModelProto, own: Collection[str], sizes: Sizes, request: Request, what: str) -> TrainingGraphs:
-    """Make the training graphs of `source`, an inference model with its weights inside, its initializers `own`.
+def training_graphs(source: onnx.ModelProto, sizes: Sizes, request: Request, what: str) -> TrainingGraphs:
+    """Make the training graphs of `source`, an inference model with its weights inside.
 
     `sizes` are input shapes that it runs with. Raises UserError and NotSupported for what cannot train, naming the node.
     """
     loss, optimizer = find_loss(request.loss), find_optimizer(request.optimizer)
+    own = {t.name for t in source.graph.initializer}
     copy = working_copy(source, what)
     verify_equal(source, copy, sizes, what)
     opset = opset_of(copy)

@@ -69,8 +69,7 @@ def write_training(seen: Study, weights: Weights, folder: Path, request: Request
     model = seen.flow.model
     what = str(model.path)
     source = with_weights(model)
-    own = {t.name for t in model.proto.graph.initializer}
-    graphs = training_graphs(source, own, _sizes(seen.tensors), request, what)
+    graphs = training_graphs(source, _sizes(seen.tensors), request, what)
     references = _references(source, weights)
     _refuse_inline(graphs, references, what)
     for name, proto in ((GRADIENT, graphs.gradient), (EVALUATION, graphs.evaluation), (OPTIMIZER, graphs.optimizer)):

@@ -7,7 +7,7 @@ them, the optimizer on the CPU with float32 master weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,8 @@ class Evaluation:
 class Trainer:
     """Holds a bundle's training graphs open and the state they train.
 
+    Inputs and labels have the examples along their first axis, also where the model has its batch along another.
+
     `threads` are each session's; `providers` run the gradient graph (the CPU by default). `state` continues from an
     earlier one. Raises UserError for a bundle without training graphs.
     """
@@ -74,6 +76,7 @@ class Trainer:
         shapes = {i.name: i.shape for i in self._gradient.get_inputs()}
         leading = shapes.get(self.spec.label.name) or [None]
         self.fixed_batch: int | None = leading[0] if isinstance(leading[0], int) else None
+        self._axes = {n: _batch_axis(shapes[n], self.fixed_batch) for n in self.inputs}
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -81,10 +84,14 @@ class Trainer:
         own = {p.name for p in self.spec.parameters} | {s.name for s in self.spec.statistics} | {self.spec.label.name}
         return tuple(i.name for i in self._gradient.get_inputs() if i.name not in own)
 
+    def batch_axis(self, name: str) -> int | None:
+        """Where the model has the batch of input `name`; None where that input has none."""
+        return self._axes[name]
+
     def gradients(self, inputs: Mapping[str, np.ndarray], label: np.ndarray) -> Gradients:
-        """One micro-step. Changes nothing."""
+        """One micro-step over all the examples given. Changes nothing."""
         spec = self.spec
-        feeds = self._feeds(self._gradient, inputs, label)
+        feeds = self._feeds(self._gradient, self._batched(inputs), label)
         names = [spec.loss_output, *(p.gradient for p in spec.parameters), *(s.next for s in spec.statistics)]
         loss, *rest = self._gradient.run(names, feeds)
         count = len(spec.parameters)
@@ -103,7 +110,7 @@ class Trainer:
             raise UserError(f"the model takes batches of {self.fixed_batch}: {len(label)} examples are no multiple of it")
         total: Gradients | None = None
         for at in range(0, len(label), size):
-            part = self.gradients({n: a[at : at + size] for n, a in inputs.items()}, label[at : at + size])
+            part = self.gradients(self._part(inputs, at, at + size), label[at : at + size])
             total = part if total is None else _added(total, part)
         if total is None:
             raise UserError("an empty batch: give at least one example")
@@ -141,7 +148,7 @@ class Trainer:
         loss = metric = 0.0
         for at in range(0, stop, size):
             part = label[at : min(at + size, stop)]
-            feeds = self._feeds(self._evaluation, {n: a[at : at + size] for n, a in inputs.items()}, part)
+            feeds = self._feeds(self._evaluation, self._batched(self._part(inputs, at, at + size)), part)
             value, prediction = self._evaluation.run([self.spec.loss_output, self.spec.prediction], feeds)
             loss += float(np.asarray(value).reshape(())) * len(part)
             metric += self._accuracy(np.asarray(prediction), part) * len(part)
@@ -157,6 +164,15 @@ class Trainer:
             feeds = {i.name: state.parameters[i.name] for i in merge.get_inputs()}
             own |= dict(zip(spec.merged, merge.run([f"{m}/next" for m in spec.merged], feeds), strict=True))
         return own | state.statistics
+
+    def _part(self, inputs: Mapping[str, np.ndarray], start: int, stop: int) -> Arrays:
+        """Examples [start, stop); inputs without a batch as they are."""
+        return {n: a if self._axes.get(n) is None else a[start:stop] for n, a in inputs.items()}
+
+    def _batched(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
+        """The examples' axis where the model has its batch."""
+        moved = ((n, a, self._axes.get(n)) for n, a in inputs.items())
+        return {n: np.moveaxis(a, 0, axis) if axis else a for n, a, axis in moved}
 
     def _accuracy(self, prediction: np.ndarray, label: np.ndarray) -> float:
         if self.spec.metric != "accuracy":
@@ -181,6 +197,13 @@ class Trainer:
             if not fits:
                 raise UserError(f"{name!r} has shape {shape}, the training graphs want {value.shape}")
         return {n: feeds[n] for n in wanted}
+
+
+def _batch_axis(shape: Sequence[int | str | None], fixed_batch: int | None) -> int | None:
+    """The axis over examples: the varying one, or with a fixed batch the first if it has that size; None where there is none."""
+    if fixed_batch is not None:
+        return 0 if shape and shape[0] == fixed_batch else None
+    return next((i for i, d in enumerate(shape) if not isinstance(d, int)), None)
 
 
 def _check_label(label: np.ndarray, dtype: str, classes: int, ignored: int | None) -> None:
