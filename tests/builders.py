@@ -30,6 +30,8 @@ def toml(*tasks: dict[str, Any]) -> bytes:
 def _value(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
     return json.dumps(value)
 
 

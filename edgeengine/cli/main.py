@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 import edgeengine
-from edgeengine.cli import build, demo, devices, finetune, inspect, plan, profile, run, simulate, split, trainable
+from edgeengine.cli import (
+    build,
+    convert,
+    demo,
+    devices,
+    finetune,
+    inspect,
+    plan,
+    profile,
+    report,
+    run,
+    simulate,
+    split,
+    trainable,
+)
 from edgeengine.errors import EdgeEngineError, InternalError, UserError
 
 app = typer.Typer(
@@ -38,7 +52,23 @@ def options(
     """Run several ONNX models under deadlines on the processors of one small device: live, or simulated."""
 
 
-for module in (demo, devices, inspect, split, build, profile, plan, run, simulate, trainable, finetune):
+# In the order in which --help lists them.
+COMMANDS = (
+    demo,
+    devices,
+    inspect,
+    convert,
+    split,
+    build,
+    trainable,
+    profile,
+    plan,
+    run,
+    finetune,
+    simulate,
+    report,
+)
+for module in COMMANDS:
     app.command(name=module.__name__.rsplit(".", 1)[1], epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(module.command)
 
 

@@ -10,12 +10,16 @@ import typer
 from edgeengine.cli.console import Json, State, print_json, print_rows, progress_bar
 
 if TYPE_CHECKING:
+    from edgeengine.engine.prepare import Prepared
     from edgeengine.spec import Plan
     from edgeengine.workload import Workload
 
 EXAMPLES = (
     "edgeengine simulate workload.toml --seconds 60",
     "edgeengine simulate phone.toml --device qualcomm/snapdragon-8-gen-3 --policy fifo --json",
+    "edgeengine simulate w.toml --seeds 20                  (miss rates with their 95 % intervals)",
+    "edgeengine simulate w.toml --sweep rate=0.5:3:11 --sweep policy=edf,fifo --workers 2 --plot frontier.html",
+    "edgeengine simulate w.toml --find rate=0.5,8 --seeds 5  (the highest rate that meets the deadlines)",
 )
 
 
@@ -37,38 +41,48 @@ def command(
     times: Annotated[str, typer.Option(help="Execution times: sampled, median or worst (p99).")] = "sampled",
     output: Annotated[str | None, typer.Option("-o", "--output", help="A folder for events, plan, jobs, result.")] = None,
     jobs: Annotated[str | None, typer.Option(help="One line per job, as CSV.")] = None,
+    seeds: Annotated[int, typer.Option(help="Simulate with this many seeds, from --seed on.")] = 1,
+    sweep: Annotated[list[str] | None, typer.Option(help="KEY=V1,V2,… or KEY=FROM:TO:COUNT; repeat to cross keys.")] = None,
+    find: Annotated[str | None, typer.Option(help="KEY=LOW,HIGH or KEY=NAME,NAME,…: the best that is feasible.")] = None,
+    max_miss: Annotated[float, typer.Option(help="Feasible: no task misses more than this share.")] = 0.0,
+    workers: Annotated[int, typer.Option(help="Processes for --sweep.")] = 1,
+    backend: Annotated[str, typer.Option(help="Where the workers of --sweep are: local or dask.")] = "local",
+    cluster: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
+    kept: Annotated[str | None, typer.Option(help="Keep each answer of --sweep in this file; go on from it.")] = None,
+    plot: Annotated[str | None, typer.Option(help="Draw the sweep into this HTML file.")] = None,
     state: State = None,
     json: Json = False,
 ) -> None:
     """Would these tasks meet their deadlines? Simulated from the profile of this machine, or from stated latencies."""
-    from edgeengine.cli.resolve import check_plan, machine_used, measured_plan, open_or_build, rows_used
     from edgeengine.errors import UserError
-    from edgeengine.planning import load_plan
-    from edgeengine.profiling import ProfileStore
     from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import make_execution_times, simulate
-    from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
 
     make_policy(policy)  # an unknown one is said before anything is measured
     make_execution_times(times, seed)
     if not 0 < seconds < 1e7:
         raise UserError(f"simulate: --seconds must be positive, not {seconds}")
+    if not 1 <= seeds <= 10_000 or not 1 <= workers <= 1000 or not 0 <= max_miss < 1:
+        raise UserError("simulate: --seeds from 1 to 10,000, --workers from 1 to 1,000, --max-miss at least 0 and below 1")
     tasks = load_workload(workload)
-    rows, machine = [], []
-    if plan is not None:
-        chosen = check_plan(load_plan(plan), tasks)
-        if output is not None:
-            store = ProfileStore(state_folder(state) / "profile.sqlite")
-            rows, machine = rows_used(chosen, store), machine_used(chosen, store)
-    elif device is not None or not any(t.model for t in tasks.tasks):
-        chosen = described_plan(tasks, device)
+    if seeds > 1 or sweep or find is not None:
+        from edgeengine.cli.sweep import Many, Planner, simulate_many
+        from edgeengine.sweeps import Question
+
+        if output is not None or jobs is not None:
+            raise UserError("simulate: -o and --jobs are for one run; with --seeds, --sweep or --find use --json")
+        varied = device or next((text for text in [*(sweep or ()), find or ""] if text.startswith("device=")), None)
+        planner = Planner(None if _is_described(tasks, varied, plan) else _known(tasks, plan, state, False).plan)
+        question = Question(tasks, planner, device, policy, times, seconds, seed, seeds, max_miss)
+        simulate_many(question, Many(sweep or (), find, workers, backend, cluster, kept, plot), json)
+        return
+    if _is_described(tasks, device, plan):
+        chosen, rows, machine = described_plan(tasks, device), [], []
     else:
-        folder = state_folder(state)
-        with progress_bar() as bar:
-            prepared = measured_plan(tasks, open_or_build(tasks, folder, {}, bar), folder, {}, bar)
-        chosen, rows, machine = prepared.plan, prepared.rows, prepared.machine
+        known = _known(tasks, plan, state, output is not None)
+        chosen, rows, machine = known.plan, known.rows, known.machine
     execution = make_execution_times(times, seed)
     done = simulate(
         tasks, chosen, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed, keep_log=output is not None
@@ -87,3 +101,27 @@ def command(
         print_json(document)
     else:
         print_rows(f"simulated {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], done.jobs)  # type: ignore[arg-type]
+
+
+def _is_described(tasks: Workload, device: str | None, plan: str | None) -> bool:
+    """True if latencies come from a description, not from measuring here."""
+    return plan is None and (device is not None or not any(t.model for t in tasks.tasks))
+
+
+def _known(tasks: Workload, plan: str | None, state: str | None, with_rows: bool) -> Prepared:
+    """The plan given, or that of this machine, measured now if need be; the rows behind it if asked for."""
+    from edgeengine.cli.resolve import check_plan, machine_used, measured_plan, open_or_build, rows_used
+    from edgeengine.engine.prepare import Prepared
+    from edgeengine.planning import load_plan
+    from edgeengine.profiling import ProfileStore
+    from edgeengine.state import state_folder
+
+    if plan is None:
+        folder = state_folder(state)
+        with progress_bar() as bar:
+            return measured_plan(tasks, open_or_build(tasks, folder, {}, bar), folder, {}, bar)
+    chosen = check_plan(load_plan(plan), tasks)
+    if not with_rows:
+        return Prepared(chosen, [], [])
+    store = ProfileStore(state_folder(state) / "profile.sqlite")
+    return Prepared(chosen, rows_used(chosen, store), machine_used(chosen, store))

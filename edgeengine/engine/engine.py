@@ -85,7 +85,7 @@ class Engine:
             raise UserError(f"Engine: seconds must be a positive number, not {seconds!r}")
         stop_ns = None if seconds is None else round(seconds * 1e9)
         self._runtime = Runtime(scheduler, self._clock, stop_ns, self._ended, self._tell_waiting)
-        self._timer = Timer(self._runtime, Releases(workload, stop_ns))
+        self._timer = Timer(self._runtime, Releases(workload, stop_ns, seed))
         self._workers: list[Worker] = []
         self._callbacks: ThreadPoolExecutor | None = None
         self._streams: dict[str, ResultStream] = {}

@@ -133,12 +133,30 @@ def _undone(graph: onnx.GraphProto, output: str, loss: Loss) -> tuple[str, list[
     """The tensor the loss is taken on: the output, or what its final softmax or sigmoid reads; and what to say of it."""
     makers = {o: n for n in graph.node for o in n.output}
     tensor = output
-    while tensor in makers and makers[tensor].op_type in ("Identity", *loss.inverse):
-        node = makers[tensor]
-        tensor = node.input[0]
-        if node.op_type in loss.inverse:
-            return tensor, [f"the loss is taken on {tensor!r}, before the final {node.op_type}, which it contains"]
+    while tensor in makers and makers[tensor].op_type == "Identity":
+        tensor = makers[tensor].input[0]
+    node = makers.get(tensor)
+    if node is None:
+        return output, []
+    said = "the loss is taken on {!r}, before the final {}, which it contains"
+    if node.op_type in loss.inverse:
+        return node.input[0], [said.format(node.input[0], node.op_type)]
+    exponents = _spelt_softmax(makers, node)
+    if exponents is not None and "Softmax" in loss.inverse:
+        return exponents, [said.format(exponents, "softmax (Exp, ReduceSum, Div)")]
     return output, []
+
+
+def _spelt_softmax(makers: Mapping[str, onnx.NodeProto], node: onnx.NodeProto) -> str | None:
+    """What Exp reads in e / sum(e) with e = Exp(x), the sum perhaps reshaped; None for other nodes."""
+    maker = makers.get(node.input[0])
+    if node.op_type != "Div" or maker is None or maker.op_type != "Exp":
+        return None
+    total = node.input[1]
+    while total in makers and makers[total].op_type in ("Reshape", "Expand", "Unsqueeze", "Identity"):
+        total = makers[total].input[0]
+    sums = total in makers and makers[total].op_type == "ReduceSum" and makers[total].input[0] == node.input[0]
+    return maker.input[0] if sums else None
 
 
 def _append_loss(

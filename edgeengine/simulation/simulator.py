@@ -15,6 +15,7 @@ from edgeengine.errors import InternalError
 from edgeengine.events import AnyAction, AnyEvent, Finished, Hold, LogLine, Released, Start, Started, Time, Wake
 from edgeengine.scheduling import Job, Policy, Scheduler
 from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
+from edgeengine.simulation.disturbances import Disturbances
 from edgeengine.simulation.execution import ExecutionTimes
 from edgeengine.spec import Latency, Plan
 from edgeengine.workload import Releases, Workload
@@ -54,7 +55,7 @@ class _Simulator:
         stop_ns: int, seed: int, keep_log: bool,
     ):  # fmt: skip
         self._scheduler = Scheduler(workload, plan, policy, seed=seed, keep_log=keep_log)
-        self._releases = Releases(workload, stop_ns)
+        self._releases = Releases(workload, stop_ns, seed)
         self._task_index = {t.name: i for i, t in enumerate(workload.tasks)}
         self._processor_index = {p.name: i for i, p in enumerate(plan.processors)}
         around = plan.overheads.get("around", NOTHING)
@@ -64,6 +65,8 @@ class _Simulator:
         self._handoff = plan.overheads.get("handoff", NOTHING)
         self._next = plan.overheads.get("next", NOTHING)
         self._of = times.of
+        self._disturbances = Disturbances(plan, plan.effects) if plan.effects is not None else None
+        self._finishing: dict[str, Finished] = {}  # of each processor, where disturbances may still move it
         self._stop_ns = stop_ns
         self._heap: list[tuple[int, int, int, int, AnyEvent | Start]] = []
         self._seq = count()
@@ -81,6 +84,8 @@ class _Simulator:
             if order == ORDER_START:
                 self._begin(item, now)  # type: ignore[arg-type]
             elif order == ORDER_FINISH:
+                if self._disturbances is not None and not self._is_end(item, now):  # type: ignore[arg-type]
+                    continue
                 self._step(item, item.processor)  # type: ignore[arg-type, union-attr]
             else:
                 self._step(item, None)  # type: ignore[arg-type]
@@ -162,4 +167,26 @@ class _Simulator:
         duration_ns = max(self._of(latency), 1)
         at_ns = now + duration_ns + self._of(around)
         finished = Finished(at_ns, start.task, start.index, start.subgraph, start.processor, "done", duration_ns)
-        self._push(at_ns, ORDER_FINISH, self._processor_index[start.processor], finished)
+        if self._disturbances is None:
+            self._push(at_ns, ORDER_FINISH, self._processor_index[start.processor], finished)
+        else:
+            self._finishing[start.processor] = finished
+            self._move_ends(self._disturbances.begin(start, now, at_ns - now))
+
+    def _move_ends(self, ends: dict[str, int]) -> None:
+        """Push each end anew; the one pushed before is then no longer the processor's, and passes without effect."""
+        for name, at_ns in ends.items():
+            old = self._finishing[name]
+            duration_ns = old.duration_ns + at_ns - old.at_ns
+            new = Finished(at_ns, old.task, old.index, old.subgraph, name, "done", duration_ns)
+            self._finishing[name] = new
+            self._push(at_ns, ORDER_FINISH, self._processor_index[name], new)
+
+    def _is_end(self, finished: Finished, now: int) -> bool:
+        """True if it is a run's end as last foreseen; those that its end speeds up are moved."""
+        assert self._disturbances is not None
+        if self._finishing.get(finished.processor) is not finished:
+            return False
+        del self._finishing[finished.processor]
+        self._move_ends(self._disturbances.end(finished.processor, now))
+        return True

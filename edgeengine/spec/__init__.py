@@ -4,6 +4,7 @@ Plain frozen records without behaviour beyond look-up; nothing here does I/O or 
 """
 
 from edgeengine.spec.bundle import Manifest, SubgraphSpec
+from edgeengine.spec.effects import Effects, Link, Throttle
 from edgeengine.spec.placement import Fallback, Placement
 from edgeengine.spec.plan import Plan, Step, TaskPlan
 from edgeengine.spec.processor import Processor
@@ -12,8 +13,10 @@ from edgeengine.spec.schema import Versioned
 from edgeengine.spec.tensor import TensorSpec, format_shape, parse_shape
 
 __all__ = [
+    "Effects",
     "Fallback",
     "Latency",
+    "Link",
     "MachineRow",
     "Manifest",
     "Placement",
@@ -24,6 +27,7 @@ __all__ = [
     "SubgraphSpec",
     "TaskPlan",
     "TensorSpec",
+    "Throttle",
     "Versioned",
     "format_shape",
     "parse_shape",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from edgeengine.errors import UserError
+from edgeengine.spec.effects import Effects
 from edgeengine.spec.processor import Processor
 from edgeengine.spec.profile import Latency
 
@@ -14,7 +15,8 @@ SCHEMA = 1
 class Step(msgspec.Struct, frozen=True):
     """An allowed move of a job: run `subgraph` on `processor`, which takes the job from position `start` to `stop`.
 
-    `latency` is what the planner expects there, tail included.
+    `latency` is what the planner expects there, tail included. `input_bytes` must be in the processor's memory first; the last
+    step of a job leaves `output_bytes` there, which are wanted on the host.
     """
 
     subgraph: str
@@ -22,6 +24,8 @@ class Step(msgspec.Struct, frozen=True):
     stop: int
     processor: str
     latency: Latency
+    input_bytes: int = 0
+    output_bytes: int = 0
 
 
 class TaskPlan(msgspec.Struct, frozen=True):
@@ -47,7 +51,10 @@ class TaskPlan(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """`device` is the device id the latencies hold for; `overheads` are the machine's own costs by name (see MachineRow)."""
+    """`device` is the device id the latencies hold for; `overheads` are the machine's own costs by name (see MachineRow).
+
+    `effects` are left out of the latencies; what was measured on the device itself has them inside.
+    """
 
     schema: int
     device: str
@@ -55,6 +62,7 @@ class Plan(msgspec.Struct, frozen=True):
     processors: tuple[Processor, ...]
     tasks: tuple[TaskPlan, ...]
     overheads: dict[str, Latency] = {}
+    effects: Effects | None = None
 
     def task(self, name: str) -> TaskPlan:
         """Raises UserError for a task that the plan does not have."""

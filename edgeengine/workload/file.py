@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from edgeengine.errors import UserError
 from edgeengine.spec import parse_shape
-from edgeengine.workload.task import Task, Workload
+from edgeengine.workload.task import NS_PER_MS, Arrivals, Task, Workload
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,6 +42,28 @@ def parse_workload(raw: bytes, path: str = "workload") -> Workload:
         tasks = msgspec.convert(document, _File).task
     except msgspec.ValidationError as e:
         raise UserError(f"{path}: {_readable(str(e), document)}; see docs/workload.md for the keys") from e
+    return Workload(tasks=_checked(tasks, path), path=path, sha256=hashlib.sha256(raw).hexdigest())
+
+
+def revised(workload: Workload, changes: Mapping[str, Mapping[str, object]]) -> Workload:
+    """The workload with other values for some keys, by task and key; checked as if the file had said so.
+
+    Raises UserError for an unknown task or key, and for what could not run.
+    """
+    tasks = {t.name: msgspec.to_builtins(t) for t in workload.tasks}
+    for name, keys in changes.items():
+        tasks[workload.task(name).name].update(keys, inherited_deadline_ms=None)
+    document: dict[str, object] = {"task": list(tasks.values())}
+    try:
+        made = msgspec.convert(document, _File).task
+    except msgspec.ValidationError as e:
+        raise UserError(f"{workload.path}: {_readable(str(e), document)}; see docs/workload.md for the keys") from e
+    plain = [msgspec.structs.replace(t, inherited_deadline_ms=None) for t in made]
+    sha256 = hashlib.sha256(msgspec.json.encode([workload.sha256, changes], order="deterministic")).hexdigest()
+    return Workload(tasks=_checked(plain, workload.path), path=workload.path, sha256=sha256)
+
+
+def _checked(tasks: list[Task], path: str) -> tuple[Task, ...]:
     if not tasks:
         raise UserError(f"{path}: no [[task]] in it; add at least one")
     by_name: dict[str, Task] = {}
@@ -51,8 +74,7 @@ def parse_workload(raw: bytes, path: str = "workload") -> Workload:
     for task in tasks:
         _check_task(task, by_name, path)
     _check_cycles(by_name, path)
-    resolved = tuple(_resolve(t, by_name, path) for t in tasks)
-    return Workload(tasks=resolved, path=path, sha256=hashlib.sha256(raw).hexdigest())
+    return tuple(_resolve(t, by_name, path) for t in tasks)
 
 
 def _readable(message: str, document: dict[str, object]) -> str:
@@ -91,10 +113,9 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
     if len(patterns) > 1:
         raise refuse(patterns[1], f"give only one release pattern, not {' and '.join(patterns)}")
     if task.arrivals is not None:
-        if (task.arrivals.poisson is None) == (task.arrivals.trace is None):
-            raise refuse("arrivals", "give either poisson = RATE_HZ or trace = FILE")
-        if task.arrivals.poisson is not None and not 0 < task.arrivals.poisson <= 1e5:
-            raise refuse("arrivals", f"poisson rate must be a positive number up to 100,000, not {task.arrivals.poisson}")
+        _check_arrivals(task.arrivals, refuse)
+    if not (0 <= task.jitter_ms <= 1e9 and round(task.jitter_ms * NS_PER_MS) <= (task.period_ns or 0)):
+        raise refuse("jitter_ms", "must lie between 0 and the period; a task without period_ms or rate_hz has none")
     if task.inherited_deadline_ms is not None:
         raise refuse("inherited_deadline_ms", "is not a key of the file; give deadline_ms")
     if task.range is not None and task.range[0] > task.range[1]:
@@ -111,6 +132,20 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
     if not 1 <= task.segments <= MOST_SEGMENTS:
         raise refuse("segments", f"must lie in 1..{MOST_SEGMENTS}, not {task.segments}")
     _check_source(task, by_name, path, refuse)
+
+
+def _check_arrivals(arrivals: Arrivals, refuse) -> None:  # type: ignore[no-untyped-def]
+    if sum(way is not None for way in (arrivals.poisson, arrivals.bursty, arrivals.trace)) != 1:
+        raise refuse("arrivals", "give one of poisson = RATE_HZ, bursty = [{rate_hz, mean_ms}, …] or trace = FILE")
+    if arrivals.poisson is not None and not 0 < arrivals.poisson <= 1e5:
+        raise refuse("arrivals", f"poisson rate must be a positive number up to 100,000, not {arrivals.poisson}")
+    if arrivals.bursty is not None:
+        if not any(phase.rate_hz > 0 for phase in arrivals.bursty):
+            raise refuse("arrivals", "bursty needs a phase with a positive rate_hz")
+        for phase in arrivals.bursty:
+            if not (0 <= phase.rate_hz <= 1e5 and 1e-3 <= phase.mean_ms <= 1e9):
+                wrong = f"rate_hz from 0 to 100,000 and mean_ms from 0.001 to 1e9, not {phase}"
+                raise refuse("arrivals", f"a bursty phase has {wrong}")
 
 
 def _check_source(task: Task, by_name: dict[str, Task], path: str, refuse) -> None:  # type: ignore[no-untyped-def]

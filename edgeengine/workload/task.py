@@ -11,10 +11,20 @@ from edgeengine.errors import UserError
 NS_PER_MS = 1_000_000
 
 
+class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One phase of a bursty pattern: Poisson releases at `rate_hz` for a time drawn about the mean `mean_ms`."""
+
+    rate_hz: float
+    mean_ms: float
+
+
 class Arrivals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Irregular releases: `poisson` (mean rate in Hz, with `seed`) or `trace` (a file, one release time in ms per line)."""
+    """Irregular releases, one of: `poisson` (mean rate in Hz); `bursty` (a Markov-modulated Poisson process: phases that follow
+    one another in a circle, each lasting an exponentially distributed time); `trace` (a file, one release time in ms per line).
+    """
 
     poisson: float | None = None
+    bursty: tuple[Phase, ...] | None = None
     seed: int = 0
     trace: str | None = None
 
@@ -30,7 +40,8 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One task. Times in the file are milliseconds; the properties give nanoseconds.
 
     Exactly one of `period_ms`, `rate_hz`, `arrivals` gives a release pattern; with none of them a task with `after` is released
-    when its parent finishes, a training task when its previous step ended, and any other when the app submits.
+    when its parent finishes, a training task when its previous step ended, and any other when the app submits. `jitter_ms`:
+    each periodic release comes late by a time drawn evenly from 0 to it.
     """
 
     name: str
@@ -38,6 +49,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     period_ms: float | None = None
     rate_hz: float | None = None
     arrivals: Arrivals | None = None
+    jitter_ms: float = 0.0
     deadline_ms: float | None = None
     criticality: Literal["high", "normal", "background"] = "normal"
     after: str | None = None

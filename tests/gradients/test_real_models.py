@@ -18,7 +18,7 @@ from tests.models import model_file
 RUNS: dict[str, tuple[str, str, str | None, dict[str, np.ndarray], int]] = {
     "embedding": ("last:2", "mse", None, {}, 3),
     "orientation": ("all", "cross_entropy", None, {}, 92),
-    "magika": ("head", "cross_entropy", None, {}, 2),
+    "magika": ("last:2", "cross_entropy", None, {}, 6),
     "silero": ("all", "bce", "output", {"sr": np.array(16000)}, 11),
     "silero-op15": ("all", "bce", "output", {"sr": np.array(16000)}, 11),
     "ocr-direction": ("head", "cross_entropy", None, {}, 2),

@@ -46,7 +46,7 @@ def test_nothing_is_lost_and_nothing_held_twice(tasks: Workload, policy: str, se
         )
     stop_ns = 150 * MS
     done = simulate(tasks, planned, make_policy(policy), Sampled(seed), stop_ns=stop_ns, seed=seed, keep_log=True)
-    check_conserved(tasks, done, stop_ns)
+    check_conserved(tasks, done, stop_ns, seed)
     check_resources(planned, done)
     log = done.log or []
     assert [line.event.at_ns for line in log] == sorted(line.event.at_ns for line in log)
@@ -55,10 +55,10 @@ def test_nothing_is_lost_and_nothing_held_twice(tasks: Workload, policy: str, se
     assert dump_log(log) == dump_log(again.log or [])
 
 
-def check_conserved(tasks: Workload, done: Simulation, stop_ns: int) -> None:
+def check_conserved(tasks: Workload, done: Simulation, stop_ns: int, seed: int) -> None:
     ends = Counter((j.task.name, j.index) for j in done.jobs)
     assert not [key for key, n in ends.items() if n > 1]
-    releases = Releases(tasks, stop_ns)
+    releases = Releases(tasks, stop_ns, seed)
     certain = {t.name for t in tasks.tasks if t.probability >= 1}
     while releases.next_ns is not None:
         _, name, index = releases.pop()

@@ -121,3 +121,50 @@ def test_releases_are_those_of_each_task_before_the_end(periods: list[int], stop
     assert found == sorted(found, key=lambda r: (r[0], int(r[1][1:])))
     for i, p in enumerate(periods):
         assert [(r, k) for r, name, k in found if name == f"t{i}"] == [(k * p * MS, k) for k in range(-(-stop_ms // p))]
+
+
+@given(st.floats(0.01, 20), st.floats(0, 1), st.integers(0, 9))
+def test_jitter_delays_each_release_by_up_to_it(period_ms: float, share: float, seed: int) -> None:
+    t = task(period_ms=period_ms, jitter_ms=share * period_ms)
+    found, nominal = list(islice(release_times(t, seed), 50)), times(task(period_ms=period_ms), 50)
+    assert found == sorted(found) == list(islice(release_times(t, seed), 50))
+    assert all(0 <= f - n <= round(share * period_ms * MS) for f, n in zip(found, nominal, strict=True))
+
+
+BURSTY = {"bursty": [{"rate_hz": 200, "mean_ms": 100}, {"rate_hz": 2, "mean_ms": 900}]}
+
+
+def test_bursts_have_the_mean_rate_of_their_phases_and_cluster() -> None:
+    """200 Hz a tenth of the time, 2 Hz the rest: 21.8 Hz; a Poisson stream of that rate has a squared variation of 1."""
+    found = times(task(arrivals=BURSTY), 40_000)
+    gaps = [b - a for a, b in pairwise(found)]
+    mean = sum(gaps) / len(gaps)
+    assert 1e9 / mean == pytest.approx(21.8, rel=0.05)
+    assert sum((g - mean) ** 2 for g in gaps) / len(gaps) / mean**2 > 5
+    assert min(gaps) >= 0
+
+
+@pytest.mark.parametrize("keys", [{"arrivals": BURSTY}, {"arrivals": {"poisson": 50}}, {"period_ms": 5, "jitter_ms": 5}])
+def test_a_runs_seed_draws_other_releases(keys: dict[str, Any]) -> None:
+    t = task(**keys)
+    runs = [tuple(islice(release_times(t, seed), 30)) for seed in (0, 1, 2, 0)]
+    assert len(set(runs)) == 3 and runs[0] == runs[3]
+
+
+@pytest.mark.parametrize(
+    ("keys", "word"),
+    [
+        ({"period_ms": 5, "jitter_ms": 6}, "jitter_ms"),
+        ({"period_ms": 5, "jitter_ms": -1}, "jitter_ms"),
+        ({"jitter_ms": 1}, "jitter_ms"),
+        ({"arrivals": {"poisson": 5}, "jitter_ms": 1}, "jitter_ms"),
+        ({"arrivals": {"bursty": []}}, "positive rate_hz"),
+        ({"arrivals": {"bursty": [{"rate_hz": 0, "mean_ms": 5}]}}, "positive rate_hz"),
+        ({"arrivals": {"bursty": [{"rate_hz": 5, "mean_ms": 0}]}}, "mean_ms"),
+        ({"arrivals": {"bursty": [{"rate_hz": -5, "mean_ms": 1}, {"rate_hz": 5, "mean_ms": 1}]}}, "rate_hz"),
+        ({"arrivals": {"bursty": [{"rate_hz": 5, "mean_ms": 1}], "poisson": 3}}, "give one of"),
+    ],
+)
+def test_irregular_patterns_that_cannot_be(keys: dict[str, Any], word: str) -> None:
+    with pytest.raises(UserError, match=word):
+        task(**keys)

@@ -37,7 +37,7 @@ BAD: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
     "two patterns": ([T | {"period_ms": 5, "rate_hz": 9}], ["'t'", "rate_hz", "only one", "period_ms"]),
     "pattern and arrivals": ([T | {"period_ms": 5, "arrivals": {"poisson": 1}}], ["'t'", "arrivals", "only one"]),
     "arrivals without pattern": ([T | {"arrivals": {"seed": 1}}], ["'t'", "arrivals", "poisson"]),
-    "arrivals of two kinds": ([T | {"arrivals": {"poisson": 1, "trace": "t.csv"}}], ["'t'", "arrivals", "either"]),
+    "arrivals of two kinds": ([T | {"arrivals": {"poisson": 1, "trace": "t.csv"}}], ["'t'", "arrivals", "one of"]),
     "negative poisson": ([T | {"arrivals": {"poisson": -1}}], ["'t'", "arrivals", "-1"]),
     "probability above one": (child(probability=1.5), ["'t'", "probability", "1.5"]),
     "probability without parent": ([T | {"probability": 0.5}], ["'t'", "probability", "after"]),

@@ -1,7 +1,9 @@
 """The one error this distribution raises for bad input or a refused conversion."""
 
+from edgeengine.errors import UserError
 
-class ConversionError(ValueError):
+
+class ConversionError(UserError):
     """A data set, an argument or a converted model was refused.
 
     The message is one line: what is wrong, where, and what to do about it.

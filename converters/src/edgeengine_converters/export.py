@@ -57,7 +57,7 @@ def export(
             fix=f"give three different sizes of at least 1 without {EXAMPLE_BATCH}, the exported size",
         )
     module.eval()
-    model = _tidy(_graph(module, sample(EXAMPLE_BATCH), name, input_name, output_name, opset), name)
+    model = tidy(_graph(module, sample(EXAMPLE_BATCH), name, input_name, output_name, opset), name)
     check_structure(model, name, input_name, output_name)
     content = model.SerializeToString(deterministic=True)
     if len(content) > max_bytes:
@@ -72,7 +72,7 @@ def _graph(
 ) -> onnx.ModelProto:
     """The model as torch's exporter writes it, with nothing on the terminal."""
     try:
-        with _quiet():
+        with quiet():
             program = torch.onnx.export(
                 module,
                 (example,),
@@ -86,9 +86,8 @@ def _graph(
             )
     # The exporter wraps what goes wrong inside it; a module's own forward pass raises the others.
     except (torch.onnx.OnnxExporterError, RuntimeError, ValueError, TypeError) as error:
-        reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
         raise ConversionError(
-            f"torch cannot export it with a free batch axis ({reason})",
+            f"torch cannot export it with a free batch axis ({first_line(error)})",
             where=name,
             fix="write the forward pass without sizes taken from the example",
         ) from error
@@ -96,8 +95,13 @@ def _graph(
     return program.model_proto
 
 
+def first_line(error: BaseException) -> str:
+    """What went wrong, in one line: the cause's where the exporter wrapped one."""
+    return (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
+
+
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keeps the exporter's progress lines, notes and warnings off the terminal."""
     previous = logging.root.manager.disable
     logging.disable(logging.ERROR)
@@ -109,7 +113,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(previous)
 
 
-def _tidy(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+def tidy(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     """Names the graph and removes the exporter's notes: they hold stack traces with paths of this machine."""
     graph = model.graph
     del model.metadata_props[:], graph.metadata_props[:], graph.value_info[:]
@@ -118,6 +122,7 @@ def _tidy(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
         entry.doc_string = ""
     model.doc_string = graph.doc_string = ""
     graph.name = name
-    # Older IR versions hold everything these graphs use, and more runtimes read them.
-    model.ir_version = min(model.ir_version, MAX_IR)
+    # Older IR versions hold everything these graphs use, and more runtimes read them; a new opset needs a new one.
+    needed = onnx.helper.find_min_ir_version_for(list(model.opset_import))
+    model.ir_version = min(model.ir_version, max(MAX_IR, needed))
     return model

@@ -1,0 +1,69 @@
+"""One point of a sweep: the workload so set, planned, simulated with several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgeengine.errors import PlanInfeasible
+from edgeengine.reporting import ensemble_rows, task_rows
+from edgeengine.reporting.rows import Row
+from edgeengine.scheduling import make_policy
+from edgeengine.simulation import make_execution_times, simulate
+from edgeengine.spec import Plan
+from edgeengine.sweeps.space import Point, setting
+from edgeengine.workload import Workload
+
+Planner = Callable[[Workload, str | None], Plan]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked at every point. `planner` makes the plan for a workload on a device (by name; None: as the workload says);
+    it and all else here must be picklable, points are answered in other processes. A point is feasible if no task with a
+    deadline, training aside, misses more than `max_miss` of its jobs.
+    """
+
+    workload: Workload
+    planner: Planner
+    device: str | None = None
+    policy: str = "edf"
+    times: str = "sampled"
+    seconds: float = 10.0
+    seed: int = 0
+    seeds: int = 1
+    max_miss: float = 0.0
+
+
+def answer(question: Question, point: Point) -> dict[str, object]:
+    """{"point": …, "feasible": …, "tasks": rows} or, where nothing can run it, {"point", "feasible": False, "reason"}.
+
+    The same bytes for the same question and point, wherever it is computed. Raises UserError for a point that cannot be set.
+    """
+    workload = setting(question.workload, point)
+    device = point.get("device", question.device)
+    try:
+        plan = question.planner(workload, None if device is None else str(device))
+    except PlanInfeasible as e:
+        return {"point": point, "feasible": False, "reason": str(e), "tasks": []}
+    runs = [
+        seeded_rows(
+            workload, plan, str(point.get("policy", question.policy)), str(point.get("times", question.times)),
+            question.seconds, seed,
+        )
+        for seed in range(question.seed, question.seed + question.seeds)
+    ]  # fmt: skip
+    rows = ensemble_rows(runs)
+    return {"point": point, "feasible": _feasible(workload, rows, question.max_miss), "tasks": rows}
+
+
+def seeded_rows(workload: Workload, plan: Plan, policy: str, times: str, seconds: float, seed: int) -> list[Row]:
+    """The rows of one simulated run."""
+    execution = make_execution_times(times, seed)
+    done = simulate(workload, plan, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed)
+    return task_rows(workload, done.jobs, done.released)
+
+
+def _feasible(workload: Workload, rows: list[Row], max_miss: float) -> bool:
+    with_deadline = {t.name for t in workload.tasks if not t.is_training and t.relative_deadline_ns is not None}
+    return all(float(r["miss_rate"] or 0) <= max_miss for r in rows if r["task"] in with_deadline)
