@@ -15,6 +15,7 @@ from edgeengine.cli import (
     convert,
     demo,
     devices,
+    finetune,
     inspect,
     plan,
     profile,
@@ -23,6 +24,7 @@ from edgeengine.cli import (
     run,
     simulate,
     split,
+    trainable,
 )
 from edgeengine.errors import EdgeEngineError, InternalError, UserError
 
@@ -59,10 +61,12 @@ COMMANDS = (
     convert,
     split,
     build,
+    trainable,
     profile,
     profiles,
     plan,
     run,
+    finetune,
     simulate,
     report,
 )
