@@ -115,23 +115,6 @@ def test_operators_off_the_path_need_no_rule() -> None:
     np.testing.assert_allclose(found["w"], X.sum(0), atol=1e-5)
 
 
-def test_shape_arithmetic_of_static_sizes_costs_nothing() -> None:
-    nodes = [
-        NODE("Mul", ["x", "w"], ["h"]),
-        NODE("Shape", ["h"], ["s"]),
-        NODE("Gather", ["s", "axis"], ["d"]),
-        NODE("Concat", ["minus", "d"], ["t"], axis=0),
-        NODE("Reshape", ["h", "t"], ["r"]),
-        NODE("ReduceMean", ["r", "axis"], ["y"]),
-        TOTAL,
-    ]
-    weights = {"w": np.float32([1, 2, 3]), "axis": np.int64([1]), "minus": np.int64([-1])}
-    found, ops = gradients(graph_of(nodes, ["n", 3], weights), X, ["w"], varies=True)
-    np.testing.assert_allclose(found["w"], X.sum(0) / 3, rtol=1e-6)
-    # The batch varies, so a gradient is spread over it by its shape; the mean's divisor is a number.
-    assert "ReduceProd" not in ops and "Gather" not in ops
-
-
 def test_parameters_without_influence_have_no_gradient() -> None:
     nodes = [NODE("Mul", ["x", "w"], ["h"]), NODE("Floor", ["h"], ["f"]), NODE("Mul", ["f", "v"], ["y"]), TOTAL]
     weights = {"w": np.float32([1, 2, 3]), "v": np.float32([1, 1, 1])}
