@@ -16,6 +16,7 @@ from edgeengine.bundle import Bundle
 from edgeengine.clock import ORDER_MAIN, Clock, MonotonicClock
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.engine.dataflow import DataFlow, JobData
+from edgeengine.engine.health import Samples
 from edgeengine.engine.loading import load_executables, open_bundles, open_sources
 from edgeengine.engine.priming import prime_windows
 from edgeengine.engine.result import JobFuture, JobResult, ResultStream
@@ -51,6 +52,7 @@ class Engine:
         bundles: opened bundles by task, for tasks whose `model` is not a bundle folder.
         sources: sources for `inputs = "source:NAME"`, by NAME.
         clock, providers: replaced in tests.
+        check_outputs: a job whose outputs hold NaN fails (training excepted). False for models that mean it.
         keep_jobs, keep_log: keep ended jobs in `jobs`, scheduler steps in `log`. They grow with the run.
 
     Raises UserError for a workload that cannot run here, DeviceError when a subgraph cannot be loaded.
@@ -68,6 +70,7 @@ class Engine:
         sources: dict[str, Source] | None = None,
         clock: Clock | None = None,
         providers: dict[str, Provider] | None = None,
+        check_outputs: bool = True,
         keep_jobs: bool = False,
         keep_log: bool = False,
     ):
@@ -95,6 +98,7 @@ class Engine:
         self._entered = False
         self._running = self._closed = False
         self._keep_jobs = keep_jobs
+        self._samples = Samples(check_outputs)
         self.jobs: list[Job] = []
 
     # ---- life ----
@@ -115,7 +119,9 @@ class Engine:
         prime_windows(self._workload, self._plan, self._data, executables)
         for index, processor in enumerate(self._plan.processors):
             if processor.name in executables:
-                self._workers.append(Worker(processor, index, self._runtime, self._data, executables[processor.name]))
+                self._workers.append(
+                    Worker(processor, index, self._runtime, self._data, executables[processor.name], self._samples)
+                )
         # Its thread is born here, not on a pinned real-time worker, which it would take after.
         self._callbacks = ThreadPoolExecutor(1, "edgeengine callbacks")
         self._callbacks.submit(int)
