@@ -137,7 +137,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Cancel what waits, let what runs end, join all threads. Does nothing a second time."""
+        """Cancel all jobs, let their runs end (cut short where that can be done), join all threads. Does nothing a second time."""
         if self._closed:
             return
         self._running = False
