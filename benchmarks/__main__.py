@@ -8,12 +8,21 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import decision, end_to_start, search_curve, simulator, submit_to_result, submit_to_start
+from benchmarks import (
+    cuts,
+    decision,
+    end_to_start,
+    memory,
+    search_curve,
+    simulator,
+    submit_to_result,
+    submit_to_start,
+)
 from benchmarks.harness import document, table
 
 BENCHMARKS = {
     module.__name__.rpartition(".")[2].replace("_", "-"): module.run
-    for module in (end_to_start, submit_to_start, submit_to_result, decision, simulator, search_curve)
+    for module in (end_to_start, submit_to_start, submit_to_result, decision, simulator, memory, search_curve, cuts)
 }
 RESULTS = Path(__file__).with_name("results") / "latest.json"
 

@@ -31,7 +31,7 @@ from edgeengine.graph.fix import fitting, with_fixed
 from edgeengine.graph.manifest import encode, manifest_of
 from edgeengine.graph.study import study
 from edgeengine.io import make_source
-from edgeengine.profiling import Candidate, chain_tensors
+from edgeengine.profiling import Candidate, reference_tensors
 from edgeengine.profiling.budgeted import Configuration
 from edgeengine.spec import Processor, SubgraphSpec, TensorSpec
 
@@ -115,7 +115,7 @@ def _measure(name: str, bundle: Bundle, shapes: dict[int, dict[str, tuple[int, .
     for batch, at in shapes.items():
         specs = [TensorSpec(s.name, s.dtype, at[s.name]) for s in bundle.manifest.inputs]
         inputs = make_source("random:0", specs).read(0, 0)
-        tensors[batch] = chain_tensors(bundle, inputs, providers[processors[0].provider], processors[0])
+        tensors[batch] = reference_tensors(bundle, inputs)
     providers[processors[0].provider].close()
     empty = Table(name, machine(), bundle.manifest.segments, bundle.manifest.subgraphs, processors, tuple(shapes), (), 0.0)
     p50_ns, drift = _in_passes(bundle, empty.configurations, tensors, providers)

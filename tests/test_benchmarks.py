@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as benchmarks
-from benchmarks import gpu_check
+from benchmarks import cuts, gpu_check
 from edgeengine.clock import MonotonicClock
 from edgeengine.devices.providers.cpu import CpuProvider
 from edgeengine.graph import child
@@ -60,3 +60,15 @@ def test_gpu_check_on_a_gpu(faults: Faults, code: int, said: str, capsys: pytest
     gpu = FakeGpu(MonotonicClock(), compute_ns=10_000, faults=replace(faults, fallback_ns=0))
     assert gpu_check.main({CpuProvider.name: CpuProvider(), gpu.name: gpu}) == code
     assert said in "".join(capsys.readouterr())
+
+
+def test_the_overhead_of_cuts_counts_noise_as_noise() -> None:
+    figures = [
+        cuts.Figures("a", 1.0, 1, [1.0, 1.01, 1.02], [1.04, 1.1, 1.2], [1.4, 1.4, 1.4]),
+        cuts.Figures("b", 1.0, 1, [0.9, 0.9, 0.9], [0.98, 0.97, 0.99], [1.0, 1.1, 1.2]),
+    ]
+    found = cuts.summary(figures)
+    assert found["chosen_worst"] == 1.01
+    assert found["ours_overhead"] == pytest.approx((0.1 * cuts.NOISE) ** 0.5)  # faster than the whole counts as no slower
+    assert found["naive_overhead"] == pytest.approx((0.4 * 0.1) ** 0.5)
+    assert found["ours_ratio"] == pytest.approx((1.1 * 0.98) ** 0.5)  # here it counts

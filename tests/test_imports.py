@@ -18,6 +18,7 @@ HEAVY = [
     "click",
     "google.protobuf",
     "edgeengine.graph",
+    "edgeengine.gradients",
     "edgeengine.cli",
 ]
 
@@ -33,6 +34,7 @@ def loaded(code: str) -> set[str]:
     [
         "import edgeengine",
         "import edgeengine.engine, edgeengine.simulation, edgeengine.planning, edgeengine.profiling",
+        "import edgeengine.training",
         "import edgeengine.workload, edgeengine.scheduling, edgeengine.devices, edgeengine.io, edgeengine.testing",
         "import edgeengine\nfor name in edgeengine.__all__: getattr(edgeengine, name)",
     ],

@@ -24,7 +24,7 @@ EXAMPLES = (
 
 def command(
     seconds: Annotated[float, typer.Option(help="Length of the live run.")] = 10.0,
-    policy: Annotated[str, typer.Option(help="Scheduling policy: edf or fifo.")] = "edf",
+    policy: Annotated[str, typer.Option(help="Scheduling policy: edf, price, fifo, or a published one.")] = "edf",
     output: Annotated[
         str, typer.Option("-o", "--output", help="Folder for the workload, the profile and both runs.")
     ] = "demo-run",

@@ -15,13 +15,16 @@ from edgeengine.cli import (
     convert,
     demo,
     devices,
+    finetune,
     inspect,
     plan,
     profile,
+    profiles,
     report,
     run,
     simulate,
     split,
+    trainable,
 )
 from edgeengine.errors import EdgeEngineError, InternalError, UserError
 
@@ -58,9 +61,12 @@ COMMANDS = (
     convert,
     split,
     build,
+    trainable,
     profile,
+    profiles,
     plan,
     run,
+    finetune,
     simulate,
     report,
 )

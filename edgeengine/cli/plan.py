@@ -11,6 +11,7 @@ from edgeengine.cli.console import Json, State, note, print_json, print_table, p
 
 EXAMPLES = (
     "edgeengine plan workload.toml -o plan.json",
+    "edgeengine plan workload.toml --admit          (which tasks are guaranteed, and what would make the others fit)",
     "edgeengine plan stated.toml --device raspberrypi/pi4   (tasks with latency_ms)",
 )
 
@@ -23,15 +24,21 @@ def command(
     emulated_speed: Annotated[
         str | None, typer.Option(help="'measured': plan on emulated processors (named by --processor) as fast as they are here.")
     ] = None,
+    admit: Annotated[bool, typer.Option("--admit", help="Test which tasks can be guaranteed; those keep to one route.")] = False,
+    advise: Annotated[bool, typer.Option("--advise", help="Work out, by simulation, what --policy price goes by.")] = False,
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Measure what is not measured yet, search the mapping, print and write the plan."""
+    """Measure what is not measured yet, search the mapping, print and write the plan.
+
+    With --admit, exit code 3 where a task of high criticality is refused; the plan is written all the same.
+    """
     import msgspec
 
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.cli.simulate import described_plan
-    from edgeengine.errors import UserError
+    from edgeengine.errors import PlanInfeasible, UserError
+    from edgeengine.planning import admission, what_if
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
@@ -46,14 +53,22 @@ def command(
         with progress_bar() as bar:
             bundles, slow = open_or_build(tasks, folder, {}, bar), emulated_speed == "measured"
             plan = measured_plan(tasks, bundles, folder, {}, bar, processor, emulated_speed=slow).plan
+    if admit:
+        plan = admission.admit(tasks, plan)
+    if advise:
+        plan = msgspec.structs.replace(plan, guidance=what_if.advise(tasks, plan))
     if output is not None:
         write_file(Path(output), msgspec.json.format(msgspec.json.encode(plan), indent=1))
     if json:
         print_json(plan)
-        return
-    print_plan(plan)
+    else:
+        print_plan(plan)
     if output is not None:
         note(f"written to {output}")
+    high = {t.name for t in tasks.tasks if t.criticality == "high"}
+    refused = [f"{t.task}: {t.reason}" for t in plan.tasks if admit and t.task in high and t.verdict == admission.REFUSED]
+    if refused:
+        raise PlanInfeasible(f"{workload}: {'; '.join(refused)}")
 
 
 def print_plan(plan) -> None:  # type: ignore[no-untyped-def]

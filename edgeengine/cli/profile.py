@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeengine.cli.console import Json, State, print_json, print_table, progress_bar
+from edgeengine.cli.console import Bar, Json, State, note, print_json, progress_bar
 from edgeengine.cli.options import fit_input, parse_inputs, parse_shapes
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from edgeengine.bundle import Bundle
+    from edgeengine.devices.providers import Provider
     from edgeengine.devices.providers.base import Tensors
-    from edgeengine.spec import Manifest, Processor, ProfileRow
+    from edgeengine.profiling import ProfileStore
+    from edgeengine.spec import MachineRow, Processor, ProfileRow
 
 EXAMPLES = (
     "edgeengine profile model.edge",
     "edgeengine profile model.onnx --shape x=1x3x224x224 --processor cpu0",
+    "edgeengine profile model.edge --width 0.01 --seconds 60 --again",
+    "edgeengine profile big.edge --share 0.07        (measure the most informative 7 %, predict the rest)",
 )
+MACHINE_SECONDS = 4.0
 
 
 def command(
@@ -26,74 +34,193 @@ def command(
     processor: Annotated[list[str] | None, typer.Option(help="Only on this processor; repeat for more.")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="For an .onnx: fix an input, name=1x3x224x224.")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Value to run with: name=16000, or FILE.npz.")] = None,
-    seconds: Annotated[float, typer.Option(help="Time to measure for.")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="Time to measure for, at most.")] = 5.0,
+    width: Annotated[float, typer.Option(help="Enough when the median is known to within this share of it (95 %).")] = 0.02,
+    again: Annotated[bool, typer.Option("--again", help="Measure also what is known to that width.")] = False,
+    share: Annotated[float | None, typer.Option(help="Measure only this share of the candidates, predict the others.")] = None,
+    machine: Annotated[bool, typer.Option("--machine", help="Measure the machine itself anew.")] = False,
     period_ms: Annotated[float | None, typer.Option(help="Also measure the whole model at this period.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse parts of which nodes fall back to another provider.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="Also write the rows as JSON.")] = None,
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Measure latencies (p50, p99; all quantiles with --json), session creation and memory; rows are kept for planning."""
+    """Measure latencies, check outputs, say what bounds each part; rows are kept as they come, for planning.
 
-    from edgeengine.bundle import open_bundle
-    from edgeengine.cli.resolve import cached_build, choose_processors
+    Interrupted, it goes on where it was when it is run again.
+    """
+
+    from edgeengine.cli.profile_table import bounds, print_profile, remarks
+    from edgeengine.cli.resolve import choose_processors
     from edgeengine.devices import device_id
     from edgeengine.devices.providers import load_providers
-    from edgeengine.engine.dataflow import run_inputs
-    from edgeengine.errors import UserError
-    from edgeengine.io import make_source
-    from edgeengine.profiling import (
-        ProfileStore,
-        candidates_of,
-        chain_tensors,
-        export_json,
-        measure_back_to_back,
-    )  # fmt: skip
+    from edgeengine.errors import DeviceError, UserError
+    from edgeengine.profiling import ProfileStore, export_json
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
 
     if not seconds > 0 or (period_ms is not None and not 0.01 <= period_ms <= 1e6):
         raise UserError("profile: --seconds must be positive, --period-ms between 0.01 and 1e6")
+    if not 0 < width < 1:
+        raise UserError("profile: --width must be between 0 and 1; 0.02 is 2 % of the median to either side")
     folder = state_folder(state)
     processors, given = choose_processors(processor), parse_inputs(input)
-    with progress_bar() as bar:
-        if Path(model).is_dir():
-            if shape:
-                raise UserError("profile: --shape is for an .onnx; a bundle has the shapes it was built with")
-            bundle = open_bundle(model)
-        else:
-            bundle = cached_build(Path(model), folder, parse_shapes(shape), given, bar)
-        specs = run_inputs(bundle)
-        for spec in specs:
-            if not spec.is_static:
-                raise UserError(f"profile: input {spec.name!r} has shape {spec.shape}; rebuild the bundle with --shape")
-        rest = [s for s in specs if s.name not in given]
-        inputs = {s.name: fit_input(given[s.name], s) for s in specs if s.name in given}
-        inputs |= make_source("random:0", rest).read(0, 0)
-        providers, device = load_providers(strict=strict), device_id()
-        first = processors[0]
-        tensors = chain_tensors(bundle, inputs, load_providers()[first.provider], first)
-        rows = measure_back_to_back(
-            candidates_of(bundle, processors), {bundle.hash: tensors}, providers, device,
-            budget_s=seconds, progress=lambda share: bar("measuring back to back", share),
-        )  # fmt: skip
-        if period_ms is not None:
-            bar(f"measuring every {period_ms:g} ms", 0.0)
-            rows += _at_period(bundle, processors, rows, inputs, period_ms, max(seconds, 20 * period_ms / 1e3))
-    ProfileStore(folder / "profile.sqlite").put(rows)
+    providers, store = load_providers(strict=strict), ProfileStore(folder / "profile.sqlite")
+    try:
+        with progress_bar() as bar:
+            bundle = _open(model, parse_shapes(shape), given, folder, bar)
+            inputs = _inputs(bundle, given)
+            about = _machine(processors, providers, store, machine, seconds, bar)
+            if share is not None:
+                rows = _within_share(bundle, inputs, processors, providers, store, seconds, width, share, bar)
+            else:
+                rows = _back_to_back(bundle, inputs, processors, providers, store, seconds, width, again, bar)
+            if period_ms is not None:
+                bar(f"measuring every {period_ms:g} ms", 0.0)
+                rows += _at_period(bundle, processors, rows, inputs, period_ms, max(seconds, 20 * period_ms / 1e3))
+                store.put(rows)
+    finally:
+        for provider in providers.values():
+            provider.close()
     if output is not None:
-        write_file(Path(output), export_json(rows, [])[0])
+        write_file(Path(output), export_json(rows, about)[0])
+    named = {m.name: m for m in about}
     if json:
-        print_json({"device": device, "bundle": str(bundle.path), "hash": bundle.hash, "rows": rows})
-        return
-    for condition in dict.fromkeys(r.condition for r in rows):
-        _print_condition(bundle.manifest, device, condition, [r for r in rows if r.condition == condition])
+        document = {"device": device_id(), "bundle": str(bundle.path), "hash": bundle.hash, "rows": rows}
+        print_json(document | {"machine": about, "bounds": bounds(bundle.manifest, rows, named)})
+    else:
+        for condition in dict.fromkeys(r.condition for r in rows):
+            print_profile(bundle.manifest, device_id(), condition, [r for r in rows if r.condition == condition], named)
+    for remark in remarks(rows):
+        note(remark)
+    fallen = next((r for r in rows if strict and r.verdict == "failed"), None)
+    if fallen is not None:
+        raise DeviceError(f"{fallen.subgraph} on {fallen.processor}: {fallen.reason}")
+    if not any(r.usable for r in rows):
+        raise DeviceError(
+            f"no processor runs {bundle.manifest.name} right: {rows[0].processor} {rows[0].verdict}: {rows[0].reason}"
+        )
+
+
+def _open(
+    model: str, shapes: dict[str, tuple[int, ...]], given: dict[str, np.ndarray], folder: Path, bar: Bar
+) -> Bundle:  # fmt: skip
+    from edgeengine.bundle import open_bundle
+    from edgeengine.cli.resolve import cached_build
+    from edgeengine.errors import UserError
+
+    if not Path(model).is_dir():
+        return cached_build(Path(model), folder, shapes, given, bar)
+    if shapes:
+        raise UserError("profile: --shape is for an .onnx; a bundle has the shapes it was built with")
+    return open_bundle(model)
+
+
+def _inputs(bundle: Bundle, given: dict[str, np.ndarray]) -> Tensors:
+    """The values given, random ones for the rest."""
+    from edgeengine.engine.dataflow import run_inputs
+    from edgeengine.errors import UserError
+    from edgeengine.io import make_source
+
+    specs = run_inputs(bundle)
+    for spec in specs:
+        if not spec.is_static:
+            raise UserError(f"profile: input {spec.name!r} has shape {spec.shape}; rebuild the bundle with --shape")
+    rest = [s for s in specs if s.name not in given]
+    inputs = {s.name: fit_input(given[s.name], s) for s in specs if s.name in given}
+    return inputs | make_source("random:0", rest).read(0, 0)
+
+
+def _machine(
+    processors: list[Processor], providers: dict[str, Provider], store: ProfileStore, fresh: bool, seconds: float, bar: Bar
+) -> list[MachineRow]:
+    """The rows of this machine, measured first where one of the processors has none."""
+    import tempfile
+
+    from edgeengine.devices import device_id
+    from edgeengine.graph.loads import make_loads
+    from edgeengine.profiling import measure_machine
+
+    known = {r.name for r in store.machine_rows(device_id())}
+    real = [p for p in processors if p.usable and not p.emulated]
+    if real and (fresh or any(f"launch:{p.name}" not in known for p in real)):
+        with tempfile.TemporaryDirectory(prefix="edgeengine-") as name:
+            budget_s = min(seconds, MACHINE_SECONDS)
+            loads = make_loads(Path(name))
+            made = measure_machine(loads, real, providers, device_id(), budget_s=budget_s, progress=bar)
+        for failure in made.failed:
+            note(f"warning: {failure}")
+        store.put(made.rows)
+    return store.machine_rows(device_id())
+
+
+def _back_to_back(
+    bundle: Bundle,
+    inputs: Tensors,
+    processors: list[Processor],
+    providers: dict[str, Provider],
+    store: ProfileStore,
+    seconds: float,
+    width: float,
+    again: bool,
+    bar: Bar,
+) -> list[ProfileRow]:
+    """What is known already, and what is measured now; each row is in the store as soon as it is complete."""
+    from edgeengine.devices import device_id
+    from edgeengine.profiling import candidates_of, measure_back_to_back, reference_tensors, resume
+
+    candidates = candidates_of(bundle, processors)
+    tensors = {bundle.hash: reference_tensors(bundle, inputs)}
+    left, known = resume(candidates, tensors, [] if again else store.rows(device_id(), bundle.hash), width)
+    if known:
+        note(f"{len(known)} of {len(candidates)} known to within {width:.2g} of the median; --again measures them anew")
+    rows = measure_back_to_back(
+        left, tensors, providers, device_id(),
+        budget_s=seconds, width=width, isolate=True, progress=bar, keep=lambda row: store.put([row]),
+    )  # fmt: skip
+    order = {(c.subgraph.name, c.processor.name): i for i, c in enumerate(candidates)}
+    return sorted([*known, *rows], key=lambda r: order[r.subgraph, r.processor])
+
+
+def _within_share(
+    bundle: Bundle,
+    inputs: Tensors,
+    processors: list[Processor],
+    providers: dict[str, Provider],
+    store: ProfileStore,
+    seconds: float,
+    width: float,
+    share: float,
+    bar: Bar,
+) -> list[ProfileRow]:
+    """Measured and predicted rows. Only the measured ones are stored: a plan rests on nothing else."""
+    import numpy as np
+
+    from edgeengine.devices import device_id
+    from edgeengine.profiling import Candidate, candidates_of, measure_back_to_back, measure_within, reference_tensors
+
+    spent = 0.0
+
+    def measure(chosen: Sequence[Candidate], tensors: dict[str, Tensors], budget_s: float) -> list[ProfileRow]:
+        nonlocal spent
+        spent += budget_s
+        bar("measuring what tells most", min(spent / seconds, 1.0))
+        return measure_back_to_back(
+            chosen, tensors, providers, device_id(),
+            budget_s=budget_s, width=width, keep=lambda row: store.put([row]),
+        )  # fmt: skip
+
+    tensors = {bundle.hash: reference_tensors(bundle, inputs)}
+    return measure_within(
+        candidates_of(bundle, processors), {1: tensors}, measure, device_id(),
+        share=share, seconds=seconds, rng=np.random.default_rng(0),
+    )  # fmt: skip
 
 
 def _at_period(
     bundle: Bundle, processors: list[Processor], rows: list[ProfileRow], inputs: Tensors, period_ms: float, seconds: float
 ) -> list[ProfileRow]:
-    """The whole model alone, at its period, on each processor in turn."""
+    """The whole model alone, at its period, on each processor in turn (those that answer right)."""
     from edgeengine.devices import device_id
     from edgeengine.engine.rehearse import rehearse, rehearsed_rows
     from edgeengine.io import Fixed
@@ -102,28 +229,10 @@ def _at_period(
     from edgeengine.workload import Task, Workload
 
     whole, name = bundle.manifest.whole, "model"
-    latency = {r.processor: r.latency for r in rows if r.subgraph == whole.name}
+    latency = {r.processor: r.latency for r in rows if r.subgraph == whole.name and r.usable}
     steps = tuple(Step(whole.name, whole.start, whole.stop, p, measured) for p, measured in latency.items())
     usable = tuple(p for p in processors if p.usable)
     plan = Plan(SCHEMA, device_id(), "", usable, (TaskPlan(name, bundle.hash, bundle.manifest.segments, steps),))
     workload = Workload((Task(name, model=str(bundle.path), period_ms=period_ms, inputs="source:inputs"),))
     done = rehearse(workload, plan, {name: bundle}, {"inputs": Fixed(inputs)}, seconds, turns=None)
     return rehearsed_rows(done, workload, plan, rows)
-
-
-def _print_condition(manifest: Manifest, device: str, condition: str, rows: list[ProfileRow]) -> None:
-    """A line per subgraph, p50 and p99 on each processor."""
-    processors = list(dict.fromkeys(r.processor for r in rows))
-    found = {(r.subgraph, r.processor): r for r in rows}
-    lines = []
-    for s in manifest.subgraphs:
-        mine = [found[s.name, p] for p in processors if (s.name, p) in found]
-        if not mine:
-            continue
-        times = [v for r in mine for v in (r.latency.p50_ns / 1e6, r.latency.p99_ns / 1e6)]
-        memory = max((r.resident_bytes or 0 for r in mine), default=0) / 1e6
-        lines.append([s.name, s.nodes, s.macs, *times, mine[0].latency.n, max(r.create_ns for r in mine) / 1e6, memory])
-    timed = [f"{p} {q}" for p in processors for q in ("p50", "p99")]
-    columns = ["subgraph", "nodes", "MACs", *timed, "n", "create", "MB"]
-    title = f"{manifest.name} on {device}, {condition.replace('_', ' ')} (ms)"
-    print_table(title, columns, lines, numeric=columns[1:])

@@ -116,7 +116,7 @@ def measured_plan(
     cached = state / "plans" / f"{key.hexdigest()[:24]}.json"
     if cached.is_file() and not fresh:
         try:
-            return msgspec.json.decode(cached.read_bytes(), type=Prepared)
+            return _with_warnings(msgspec.json.decode(cached.read_bytes(), type=Prepared))
         except (OSError, msgspec.DecodeError):
             pass  # damaged: measure again and replace it
     store = ProfileStore(state / "profile.sqlite")
@@ -128,6 +128,12 @@ def measured_plan(
         from edgeengine.reporting import write_file
 
         write_file(cached, msgspec.json.format(msgspec.json.encode(prepared), indent=1))
+    return _with_warnings(prepared)
+
+
+def _with_warnings(prepared: Prepared) -> Prepared:
+    for warning in prepared.warnings:
+        note(f"warning: {warning}")
     return prepared
 
 

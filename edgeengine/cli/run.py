@@ -30,7 +30,7 @@ def command(
     workload: Annotated[str, typer.Argument(help="The workload TOML.")],
     plan: Annotated[str | None, typer.Option(help="A plan made before.")] = None,
     seconds: Annotated[float, typer.Option(help="Release jobs for this long.")] = 10.0,
-    policy: Annotated[str, typer.Option(help="Scheduling policy: edf or fifo.")] = "edf",
+    policy: Annotated[str, typer.Option(help="Scheduling policy: edf, price, fifo, or a published one.")] = "edf",
     seed: Annotated[int, typer.Option(help="Of children with a probability.")] = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a plan of which nodes fall back to another provider.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="A folder for events, plan, jobs, result.")] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeengine.cli.console import Json, State, print_json, print_rows, progress_bar
+from edgeengine.cli.console import Json, State, note, print_json, print_rows, progress_bar
 
 if TYPE_CHECKING:
     from edgeengine.engine.prepare import Prepared
@@ -35,7 +35,7 @@ def command(
     workload: Annotated[str, typer.Argument(help="The workload TOML.")],
     device: Annotated[str | None, typer.Option(help="A described device instead of this machine.")] = None,
     plan: Annotated[str | None, typer.Option(help="A plan made before.")] = None,
-    policy: Annotated[str, typer.Option(help="Scheduling policy: edf or fifo.")] = "edf",
+    policy: Annotated[str, typer.Option(help="Scheduling policy: edf, price, fifo, or a published one.")] = "edf",
     seconds: Annotated[float, typer.Option(help="Release jobs for this long.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Of execution times and of children with a probability.")] = 0,
     times: Annotated[str, typer.Option(help="Execution times: sampled, median or worst (p99).")] = "sampled",
@@ -55,10 +55,13 @@ def command(
 ) -> None:
     """Would these tasks meet their deadlines? Simulated from the profile of this machine, or from stated latencies."""
     from edgeengine.errors import UserError
+    from edgeengine.planning.objectives import xr_frames
     from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import make_execution_times, simulate
     from edgeengine.workload import load_workload
+    from edgeengine.workload.file import XR
+    from edgeengine.workload.xr_score import xr_score
 
     make_policy(policy)  # an unknown one is said before anything is measured
     make_execution_times(times, seed)
@@ -91,6 +94,10 @@ def command(
         tasks, done.jobs, done.released, mode="simulated", policy=policy, seconds=seconds, seed=seed, times=times,
         device=chosen.device,
     )  # fmt: skip
+    score = None
+    if workload.startswith(XR):
+        frames = xr_frames(done.jobs, seconds * 1e3)
+        document["score"] = score = {"strict": xr_score(frames, strict=True), "as_coded": xr_score(frames, strict=False)}
     if jobs is not None:
         write_file(Path(jobs), jobs_csv(done.jobs))
     if output is not None:
@@ -101,6 +108,8 @@ def command(
         print_json(document)
     else:
         print_rows(f"simulated {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], done.jobs)  # type: ignore[arg-type]
+        if score is not None:
+            note(f"XRBench score {score['strict']:.2f}, as coded {score['as_coded']:.2f}")
 
 
 def _is_described(tasks: Workload, device: str | None, plan: str | None) -> bool:

@@ -58,7 +58,7 @@ def read_samples(arrays: Arrays, model: str, where: str) -> Samples:
     count = max(counts.values(), default=1)
     if not all(len(a) for a in cut.values()):
         raise UserError(f"{where}: holds no sample; give at least one, better a hundred")
-    feeds = tuple({n: a[0] if len(a) == 1 else a[k] for n, a in cut.items()} for k in range(count))
+    feeds = tuple({n: a[0 if len(a) == 1 else k, ...] for n, a in cut.items()} for k in range(count))
     return Samples(feeds, _labels(arrays, feeds, where))
 
 

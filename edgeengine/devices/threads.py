@@ -1,6 +1,6 @@
 """Where threads run and how urgently: pinned to a core, real-time where the system permits.
 
-Measuring code runs here as serving code does, on a thread pinned to the processor's host core.
+Measuring code runs here as serving code does, on a thread pinned to the processor's host core, with a worker's priority.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from collections.abc import Callable
 from edgeengine.clock import tighten_timer_slack
 from edgeengine.spec import Processor
 
+WORKER_PRIORITY, TIMER_PRIORITY = 1, 2
+
 
 def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
-    """Run `code` on a fresh pinned thread and wait; its exception is raised here."""
+    """Run `code` on a fresh pinned thread, with a worker's priority, and wait; its exception is raised here."""
     failure: list[BaseException] = []
 
     def body() -> None:
         tighten_timer_slack()
         pin(processor.host_core)
+        real_time(WORKER_PRIORITY)
         try:
             code()
         except BaseException as e:  # noqa: BLE001  handed to the waiting thread
@@ -36,9 +39,6 @@ def pin(core: int | None) -> None:
     """Keep the calling thread on one core, where the platform can."""
     if core is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-
-
-WORKER_PRIORITY, TIMER_PRIORITY = 1, 2
 
 
 def real_time(priority: int) -> bool:

@@ -148,6 +148,9 @@ class DataFlow:
                     _must_know(task, f"feed.{name}", source.split(".", 1)[1], parent.outputs)
                 parent.children.append(self.tasks[task.name])
 
+    def sources(self) -> list[Source]:
+        return [t.source for t in self.tasks.values() if t.source is not None]
+
     def of(self, job: Job) -> JobData:
         """The job's data: what its caller gave, empty for one that the engine released."""
         if job.data is None:

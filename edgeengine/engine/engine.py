@@ -25,7 +25,7 @@ from edgeengine.engine.timer import Timer
 from edgeengine.engine.worker import Worker
 from edgeengine.errors import InternalError, UserError
 from edgeengine.events import Cancelled, LogLine, Released
-from edgeengine.io import Source
+from edgeengine.io import Sink, Source, opened
 from edgeengine.planning import load_plan
 from edgeengine.scheduling import Job, Policy, Scheduler, make_policy
 from edgeengine.spec import Plan
@@ -51,6 +51,8 @@ class Engine:
         seconds: periodic tasks release jobs for this long (None: until the engine closes); see `wait`.
         bundles: opened bundles by task, for tasks whose `model` is not a bundle folder.
         sources: sources for `inputs = "source:NAME"`, by NAME.
+        sinks: where the JobResult of each ended job of a task goes, by task. Sources and sinks that hold something open are
+            opened on entering and closed at the end.
         clock, providers: replaced in tests.
         check_outputs: a job whose outputs hold NaN fails (training excepted). False for models that mean it.
         keep_jobs, keep_log: keep ended jobs in `jobs`, scheduler steps in `log`. They grow with the run.
@@ -68,6 +70,7 @@ class Engine:
         seed: int = 0,
         bundles: dict[str, Bundle] | None = None,
         sources: dict[str, Source] | None = None,
+        sinks: dict[str, Sink] | None = None,
         clock: Clock | None = None,
         providers: dict[str, Provider] | None = None,
         check_outputs: bool = True,
@@ -81,6 +84,11 @@ class Engine:
         self._providers = providers if providers is not None else load_providers()
         self._bundles = open_bundles(workload, plan, bundles or {})
         self._data = DataFlow(workload, self._bundles, open_sources(workload, self._bundles, sources or {}))
+        self._sinks = dict(sinks or {})
+        for name in self._sinks:
+            if name not in self._data.tasks:
+                raise UserError(f"Engine: sinks names no task {name!r}; known: {', '.join(self._data.tasks)}")
+        self._ends = ExitStack()  # of sources and sinks
         scheduler = Scheduler(
             workload, plan, make_policy(policy) if isinstance(policy, str) else policy, seed=seed, keep_log=keep_log
         )
@@ -116,6 +124,7 @@ class Engine:
 
     def _start(self) -> None:
         executables = load_executables(self._plan, self._bundles, self._providers)
+        self._ends.enter_context(opened([*self._data.sources(), *self._sinks.values()]))
         prime_windows(self._workload, self._plan, self._data, executables)
         for index, processor in enumerate(self._plan.processors):
             if processor.name in executables:
@@ -157,6 +166,7 @@ class Engine:
             for stream in self._streams.values():
                 stream.close()
             self._quiet.close()
+            self._ends.close()
             for provider in self._providers.values():
                 provider.close()
 
@@ -252,10 +262,12 @@ class Engine:
 
     def _ended(self, job: Job) -> None:
         """A job ended (called by whoever stepped, outside the lock): hand its result on, let its tensors go."""
-        stream = self._streams.get(job.task.name)
+        stream, sink = self._streams.get(job.task.name), self._sinks.get(job.task.name)
         future = self._data.of(job).future
-        if stream is not None or future is not None:
+        if stream is not None or sink is not None or future is not None:
             result = JobResult.of(job, self._data.outputs(job))
+            if sink is not None:
+                sink.submit(result)
             if stream is not None:
                 stream.put(result)
             if future is not None:

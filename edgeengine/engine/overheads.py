@@ -19,7 +19,7 @@ from edgeengine.devices.providers.base import Tensors
 from edgeengine.engine.engine import Engine
 from edgeengine.events import Finished, LogLine, Released, Start, Started
 from edgeengine.planning import plan_from_latencies
-from edgeengine.profiling.candidate import timestamp
+from edgeengine.profiling import timestamp
 from edgeengine.spec import Latency, MachineRow, Placement, Processor, Step
 from edgeengine.workload import parse_workload
 

@@ -5,7 +5,7 @@ Nothing of a live run enters a plan: what simulations use was measured before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,15 +22,13 @@ from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.io import Source, make_source
 from edgeengine.planning import TaskInput, make_plan, plan_from_latencies
 from edgeengine.profiling import (
-    BACK_TO_BACK,
     ProfileStore,
     candidates_of,
-    chain_tensors,
     measure_back_to_back,
     measure_chains,
-    shapes_text,
+    reference_tensors,
+    resume,
     timestamp,
-    versions,
 )  # fmt: skip
 from edgeengine.spec import MachineRow, Plan, Processor, ProfileRow
 from edgeengine.spec.plan import SCHEMA
@@ -52,11 +50,12 @@ class Budget:
 
 @dataclass
 class Prepared:
-    """A plan with everything that was measured for it."""
+    """A plan with everything that was measured for it; `warnings` say what was left out of it, and why."""
 
     plan: Plan
     rows: list[ProfileRow]
     machine: list[MachineRow] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def prepare(
@@ -108,7 +107,11 @@ class _Preparation:
             rows += measured
             tasks.append(self._task_input(task, measured, inputs[task.name], providers))
         self._report("planning", 0.0)
-        task_plans = make_plan(tasks, self.usable)
+        warnings = _warnings(rows, self.bundles)
+        try:
+            task_plans = make_plan(tasks, self.usable)
+        except PlanInfeasible as e:
+            raise PlanInfeasible("; ".join([str(e), *warnings])) from e
         _close(providers)  # sessions are made anew below: their creation and memory are measured, not a cache
         draft = Plan(SCHEMA, self.device, self.workload.sha256, tuple(self.usable), tuple(task_plans))
         self._report("measuring the engine itself", 0.0)
@@ -119,7 +122,7 @@ class _Preparation:
         plan = rehearsed_plan(draft, rehearsal, {m.name: m.latency for m in machine})
         used = machine_rows(plan, timestamp())
         self.store.put([*in_service, *used])
-        return Prepared(plan, [*rows, *in_service], used)
+        return Prepared(plan, [*rows, *in_service], used, warnings)
 
     def _report(self, what: str, share: float) -> None:
         if self.progress is not None:
@@ -127,26 +130,20 @@ class _Preparation:
 
     def _back_to_back(self, bundle: Bundle, inputs: Tensors, providers: dict[str, Provider]) -> list[ProfileRow]:
         candidates = candidates_of(bundle, self.usable)
-        tensors = _chain_tensors(bundle, inputs, self.usable[0])
-        wanted = {(c.subgraph.name, c.processor.name, shapes_text(c.subgraph, tensors)) for c in candidates}
-        stored = [
-            r
-            for r in self.store.rows(self.device, bundle.hash)
-            if r.condition == BACK_TO_BACK and (r.subgraph, r.processor, r.shapes) in wanted and r.versions == versions()
-        ]
-        if len(stored) == len(wanted) and not self.fresh:
-            return stored
+        tensors = {bundle.hash: reference_tensors(bundle, inputs)}
+        stored = [] if self.fresh else self.store.rows(self.device, bundle.hash)
+        left, known = resume(candidates, tensors, stored, width=None)
         rows = measure_back_to_back(
-            candidates, {bundle.hash: tensors}, providers, self.device, budget_s=self.budget.bundle_s
+            left, tensors, providers, self.device,
+            budget_s=self.budget.bundle_s, isolate=True, keep=lambda row: self.store.put([row]),
         )  # fmt: skip
-        self.store.put(rows)
-        return rows
+        return [*known, *rows]
 
     def _task_input(self, task: Task, rows: list[ProfileRow], inputs: Tensors, providers: dict[str, Provider]) -> TaskInput:
         return TaskInput(
             task=task,
             bundle=self.bundles[task.name],
-            latency={(r.subgraph, r.processor): r.latency for r in rows},
+            latency={(r.subgraph, r.processor): r.latency for r in rows if r.usable},
             resident_bytes={(r.subgraph, r.processor): r.resident_bytes for r in rows},
             measure=lambda chains: measure_chains(chains, inputs, providers, budget_s=self.budget.chains_s),
         )
@@ -172,13 +169,11 @@ def example_inputs(workload: Workload, bundles: dict[str, Bundle], sources: dict
     return made
 
 
-def _chain_tensors(bundle: Bundle, inputs: Tensors, processor: Processor) -> Tensors:
-    """With a provider of its own: sessions kept from here would hide the cost of making them."""
-    providers = load_providers()
-    try:
-        return chain_tensors(bundle, inputs, providers[processor.provider], processor)
-    finally:
-        _close(providers)
+def _warnings(rows: Sequence[ProfileRow], bundles: Mapping[str, Bundle]) -> list[str]:
+    """One line for each subgraph and processor that no plan may use."""
+    names = {b.hash: b.manifest.name for b in bundles.values()}
+    excluded = [r for r in rows if not r.usable]
+    return [f"{names[r.bundle]} {r.subgraph} is left out on {r.processor}: {r.verdict}, {r.reason}" for r in excluded]
 
 
 def _close(providers: dict[str, Provider]) -> None:

@@ -20,8 +20,7 @@ from edgeengine.engine.overheads import arounds_of, overheads_of
 from edgeengine.errors import UserError
 from edgeengine.events import AnyAction, Drop, Finished, LogLine, Start
 from edgeengine.io import Source
-from edgeengine.profiling import equivalent
-from edgeengine.profiling.candidate import timestamp
+from edgeengine.profiling import equivalent, timestamp
 from edgeengine.scheduling import View
 from edgeengine.scheduling.job import Move
 from edgeengine.scheduling.policies.edf import urgency
@@ -129,6 +128,8 @@ def rehearsed_rows(rehearsal: Rehearsal, workload: Workload, plan: Plan, back_to
             condition=in_service(workload.task(task), workload),
             latency=latency,
             measured_at=timestamp(),
+            half_width=None,
+            ended="budget",
         )
         for (task, subgraph, processor), latency in rehearsal.steps.items()
     ]

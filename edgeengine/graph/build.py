@@ -29,9 +29,13 @@ from edgeengine.graph.manifest import encode, manifest_of
 from edgeengine.graph.measured import Measure, Timer
 from edgeengine.graph.probed import Left, by_probe
 from edgeengine.graph.study import Study, study
+from edgeengine.graph.weights import Weights
 from edgeengine.spec.bundle import Exactness
+from edgeengine.spec.training import TrainingSpec
 
 Progress = Callable[[str, float], None]
+# Writes more graphs over the same weights into the folder of a bundle, and says what they are.
+Addition = Callable[[Study, Weights, Path], TrainingSpec]
 
 
 def build_bundle(
@@ -49,6 +53,7 @@ def build_bundle(
     inputs: Mapping[str, np.ndarray] | None = None,
     fix: Mapping[str, np.ndarray] | None = None,
     preprocessing: Mapping[str, object] | None = None,
+    addition: Addition | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
     """Cut the model at `model_path` into segments and write the bundle `out`, every candidate verified bit by bit.
@@ -60,7 +65,8 @@ def build_bundle(
 
     `shapes` (input name -> dimensions) and `inputs` (input name -> value) say what to verify with; what they leave open is
     assumed and reported through `progress(text, share done)`. `fix` (input name -> value) makes inputs constant and folds
-    what they decide (see `fix.py`). An existing bundle at `out` is replaced.
+    what they decide (see `fix.py`). `addition` writes training graphs beside the subgraphs. An existing bundle at `out` is
+    replaced.
 
     Raises UserError for a model that cannot be loaded, run, cut so, or verified, and for an `out` that is no bundle.
     """
@@ -82,6 +88,7 @@ def build_bundle(
         folder = stack.enter_context(_written_aside(target))
         tell("extracting subgraphs", 0.2)
         writer = Writer(seen, folder)
+        training = addition(seen, writer.weights, folder) if addition is not None else None
         if left is not None:
             tell("asking the processor what it takes", 0.25)
             segmentation = by_probe(original, writer, left)
@@ -99,7 +106,7 @@ def build_bundle(
         job = candidates.verify_job(str(original.path) if given else "", given)
         exactness = run_in_child(job, seen.tensors.values | given, Exactness, str(model.path))
         tell("writing the manifest", 0.95)
-        (folder / MANIFEST).write_bytes(encode(manifest_of(original, candidates, exactness, given, preprocessing)))
+        (folder / MANIFEST).write_bytes(encode(manifest_of(original, candidates, exactness, given, preprocessing, training)))
     tell("done", 1.0)
     return open_bundle(target)
 

@@ -61,8 +61,8 @@ class Writer:
     def __init__(self, seen: Study, folder: Path):
         self.seen, self.folder = seen, folder
         whole = part(seen.flow, [seen.flow.order], 0, 1)
-        self._weights = lay_out(seen.flow, whole.initializers)
-        self._weights.write(folder)
+        self.weights = lay_out(seen.flow, whole.initializers)
+        self.weights.write(folder)
         self._types = _trusted(infer_types(seen.flow), seen.tensors)
         self._recorded = _trusted({v.name: v for v in seen.flow.model.proto.graph.value_info}, seen.tensors)
 
@@ -76,8 +76,8 @@ class Writer:
         subgraphs = []
         for what in parts:
             name = f"{stem}{what.start}_{what.stop}"
-            proto = extract(flow, what, known, self._weights.initializers)
-            self._weights.adopt(proto)
+            proto = extract(flow, what, known, self.weights.initializers)
+            self.weights.adopt(proto)
             (self.folder / f"{name}.onnx").write_bytes(proto.SerializeToString(deterministic=True))
             subgraphs.append(_spec(seen, name, what, proto))
         return Candidates(seen, len(segments), self.folder, tuple(subgraphs), pins)

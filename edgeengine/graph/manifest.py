@@ -15,6 +15,7 @@ from edgeengine.graph.candidates import Candidates
 from edgeengine.graph.load import Model
 from edgeengine.graph.shapes import output_specs
 from edgeengine.spec.bundle import SCHEMA, Exactness, Manifest
+from edgeengine.spec.training import TrainingSpec
 
 _UNVERIFIED = Exactness(0, False, 0.0, 0.0, 0.0)
 
@@ -25,13 +26,15 @@ def manifest_of(
     exactness: Exactness | None = None,
     fixed: Mapping[str, np.ndarray] | None = None,
     preprocessing: Mapping[str, object] | None = None,
+    training: TrainingSpec | None = None,
 ) -> Manifest:
     """The manifest of `candidates`, cut from `original` (as read, before inputs were fixed).
 
     Without `exactness` it is a trial's, to be measured and thrown away: its files have no hashes.
     """
     seen, subgraphs = candidates.seen, candidates.subgraphs
-    files = sorted({s.file for s in subgraphs} | {WEIGHTS}) if exactness is not None else ()
+    added = training.files if training is not None else ()
+    files = sorted({s.file for s in subgraphs} | {WEIGHTS, *added}) if exactness is not None else ()
     return Manifest(
         schema=SCHEMA,
         name=original.path.stem,
@@ -54,6 +57,7 @@ def manifest_of(
         exactness=exactness or _UNVERIFIED,
         preprocessing=dict(preprocessing or {}),
         fixed={name: np.array2string(value, threshold=8) for name, value in (fixed or {}).items()},
+        training=training,
     )
 
 

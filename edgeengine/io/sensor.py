@@ -24,7 +24,9 @@ class SerialSensor:
     Args:
         input: name of the model's input.
         framing: name of the wire format (edgeengine.io.framing).
-        scale: divisor of each channel, to the units the model was trained in; None leaves the framing's units.
+        take: which of the sample's values, in the model's order; None takes all.
+        scale: divisor of each value taken, to the units the model was trained in; None leaves the framing's units.
+        gap_s: a hole in the samples longer than this, or so old a newest sample, makes them stale.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class SerialSensor:
         baudrate: int,
         rate_hz: float,
         window: int,
+        take: Sequence[int] | None = None,
         scale: Sequence[float] | None = None,
         gap_s: float = 0.25,
         parity: str = "N",
@@ -47,7 +50,11 @@ class SerialSensor:
         for kind in kinds:
             if kind not in made.channels:
                 raise UserError(f"framing {framing!r} has no {kind!r}; it has {', '.join(made.channels)}")
-        channels = sum(len(made.channels[k]) for k in kinds)
+        sent = sum(len(made.channels[k]) for k in kinds)
+        self._take = tuple(range(sent) if take is None else take)
+        channels = len(self._take)
+        if not all(0 <= i < sent for i in self._take):
+            raise UserError(f"sensor {port}: take = {list(self._take)}, but a sample has values 0 to {sent - 1}")
         if scale is not None and len(scale) != channels:
             raise UserError(f"sensor {port}: scale has {len(scale)} values for {channels} channels")
         self._input, self._kinds, self._window, self._rate_hz = input, tuple(kinds), window, rate_hz
@@ -57,9 +64,10 @@ class SerialSensor:
         self.stream = SampleStream(channels, rate_hz, kept_s=4 * max(window / rate_hz, gap_s), gap_s=gap_s)
         self.line = SerialLine(port, baudrate, self._bytes, self._broke, parity=parity, dtr=dtr, now_ns=now_ns)
         self._parts: dict[str, tuple[float, ...]] = {}
+        self.last_byte_ns: int | None = None  # when the newest sample's last byte came
 
     def open(self) -> None:
-        """Start listening. Raises DeviceError when the port cannot be opened."""
+        """Start listening; does nothing when that is done. Raises DeviceError when the port cannot be opened."""
         self.line.open()
 
     def close(self) -> None:
@@ -112,8 +120,11 @@ class SerialSensor:
             self._parts.clear()
         self._parts[sample.kind] = sample.values
         if sample.kind == self._kinds[-1] and len(self._parts) == len(self._kinds):
-            self.stream.append([v for k in self._kinds for v in self._parts[k]], at_ns)
+            values = [v for k in self._kinds for v in self._parts[k]]
             self._parts.clear()
+            if len(values) > max(self._take):
+                self.stream.append([values[i] for i in self._take], at_ns)
+                self.last_byte_ns = at_ns
 
     def _broke(self) -> None:
         self.reader.reopened()

@@ -52,7 +52,10 @@ class SerialLine:
         self.received = 0
 
     def open(self) -> None:
-        """Open the port and start reading. Raises DeviceError saying what is wrong and what to try."""
+        """Open the port and start reading; does nothing a second time. Raises DeviceError: what is wrong and what to try."""
+        if self._thread is not None:
+            return
+        self._stop.clear()
         try:
             self._connect()
         except self._faults as e:

@@ -10,7 +10,9 @@ import numpy as np
 class Source(Protocol):
     """Pulled on the worker when a job of its task starts, with the job's release time.
 
-    It needs no thread of its own, so the same call serves real and virtual time.
+    It needs no thread of its own, so the same call serves real and virtual time. A source that holds something open (a port, a
+    file) may have `open()` and `close()` besides: the engine calls the first when it is entered, the second when it ends; both
+    do nothing when that is done already.
     """
 
     def read(self, index: int, release_ns: int) -> dict[str, np.ndarray]:

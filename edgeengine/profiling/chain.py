@@ -12,6 +12,7 @@ from edgeengine.profiling.candidate import Candidate
 from edgeengine.spec import Latency
 
 MIN_ROUNDS, MAX_ROUNDS = 8, 60
+SLOW_NS = 20_000_000
 
 Chain = Sequence[Candidate]
 
@@ -52,18 +53,20 @@ def _sample(chain: Chain, executables: list, inputs: Tensors, samples: list[int]
 
 
 def measure_steps(
-    chains: Sequence[Chain], inputs: Tensors, providers: dict[str, Provider], *, budget_s: float
+    chains: Sequence[Chain], inputs: Tensors, providers: dict[str, Provider], *, budget_s: float, min_rounds: int = MIN_ROUNDS
 ) -> list[list[Latency]]:
     """The latency of each subgraph of each chain as it runs within its chain: caches as the one before it leaves them.
 
-    Chains in turn, one uncounted run each before the counted one, as `measure_chains` does; each stays on its processor.
+    Chains in turn, one uncounted run each before the counted one, as `measure_chains` does, but for chains that take so long
+    that what ran before them matters little; each stays on its processor.
     """
     executables = [[providers[c.processor.provider].load(c.bundle, c.step, c.processor) for c in chain] for chain in chains]
     samples: list[list[list[int]]] = [[[] for _ in chain] for chain in chains]
     clock = time.perf_counter_ns
 
     def body(index: int) -> None:
-        for counted in (False, True):
+        slow = sum(steps[-1] for steps in samples[index] if steps) > SLOW_NS
+        for counted in (True,) if slow else (False, True):
             tensors = dict(inputs)
             for position, executable in enumerate(executables[index]):
                 begun = clock()
@@ -73,7 +76,7 @@ def measure_steps(
 
     end = time.monotonic() + budget_s
     for done in range(MAX_ROUNDS):
-        if done >= MIN_ROUNDS and time.monotonic() > end:
+        if done >= min_rounds and time.monotonic() > end:
             break
         for i, chain in enumerate(chains):
             run_pinned(chain[0].processor, lambda i=i: body(i))  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The measurement store: one SQLite file for all bundles of a state folder, exportable as JSON."""
+"""The measurement store: one SQLite file for all bundles of a state folder, exportable as JSON, mergeable."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +24,11 @@ CREATE TABLE IF NOT EXISTS machine (
     device TEXT NOT NULL, name TEXT NOT NULL, row BLOB NOT NULL, PRIMARY KEY (device, name)
 ) STRICT;
 """
+
+SCHEMA_VERSION = 1  # of exported documents
+SQLITE = b"SQLite format 3\x00"  # how such files begin (https://www.sqlite.org/fileformat.html)
+
+_Row = TypeVar("_Row", ProfileRow, MachineRow)
 
 
 class ProfileStore:
@@ -48,25 +54,65 @@ class ProfileStore:
             for row in rows:
                 blob = msgspec.json.encode(row)
                 if isinstance(row, ProfileRow):
-                    key = (row.bundle, row.device, row.processor, row.subgraph, row.shapes, row.condition)
-                    db.execute("INSERT OR REPLACE INTO profile VALUES (?,?,?,?,?,?,?)", (*key, blob))
+                    db.execute("INSERT OR REPLACE INTO profile VALUES (?,?,?,?,?,?,?)", (*row.key, blob))
                 else:
                     db.execute("INSERT OR REPLACE INTO machine VALUES (?,?,?)", (row.device, row.name, blob))
 
-    def rows(self, device: str, bundle: str | None = None) -> list[ProfileRow]:
-        """Rows of one device, of one bundle if given, in key order."""
-        where, values = ("AND bundle = ?", [device, bundle]) if bundle is not None else ("", [device])
-        query = f"SELECT row FROM profile WHERE device = ? {where} ORDER BY bundle, processor, subgraph, shapes, condition"
-        with self._connect() as db:
-            return [msgspec.json.decode(blob, type=ProfileRow) for (blob,) in db.execute(query, values)]
+    def merge(self, rows: Iterable[ProfileRow], machine: Iterable[MachineRow]) -> int:
+        """Take in rows measured elsewhere, and say how many; of two with the same key the one measured later stays."""
+        own = {r.key: r.measured_at for r in self.rows()}
+        own_machine = {(r.device, r.name): r.measured_at for r in self.machine_rows()}
+        newer = [r for r in rows if r.measured_at > own.get(r.key, "")]
+        newer_machine = [r for r in machine if r.measured_at > own_machine.get((r.device, r.name), "")]
+        self.put([*newer, *newer_machine])
+        return len(newer) + len(newer_machine)
 
-    def machine_rows(self, device: str) -> list[MachineRow]:
+    def rows(self, device: str | None = None, bundle: str | None = None) -> list[ProfileRow]:
+        """Rows of one device and one bundle where these are given, in key order."""
+        query = (
+            "SELECT row FROM profile WHERE device = ifnull(?, device) AND bundle = ifnull(?, bundle)"
+            " ORDER BY device, bundle, processor, subgraph, shapes, condition"
+        )
+        return self._decoded(query, (device, bundle), ProfileRow)
+
+    def machine_rows(self, device: str | None = None) -> list[MachineRow]:
+        return self._decoded(
+            "SELECT row FROM machine WHERE device = ifnull(?, device) ORDER BY device, name", (device,), MachineRow
+        )
+
+    def _decoded(self, query: str, values: tuple[str | None, ...], kind: type[_Row]) -> list[_Row]:
+        """Rows written by an older version lack fields: these take their defaults. Unknown fields are left out."""
         with self._connect() as db:
-            found = db.execute("SELECT row FROM machine WHERE device = ? ORDER BY name", [device])
-            return [msgspec.json.decode(blob, type=MachineRow) for (blob,) in found]
+            found = db.execute(query, values).fetchall()
+        try:
+            return [msgspec.json.decode(blob, type=kind) for (blob,) in found]
+        except msgspec.DecodeError as e:
+            raise UserError(f"{self._file}: holds a row that cannot be read ({e}); move it away to start a new one") from e
+
+
+class _Export(msgspec.Struct, frozen=True):
+    schema: int
+    rows: list[ProfileRow]
+    machine: list[MachineRow]
 
 
 def export_json(rows: list[ProfileRow], machine: list[MachineRow]) -> tuple[bytes, str]:
     """One JSON document of rows, and its sha256."""
-    document = msgspec.json.format(msgspec.json.encode({"schema": 1, "rows": rows, "machine": machine}), indent=1)
+    document = msgspec.json.format(msgspec.json.encode(_Export(SCHEMA_VERSION, rows, machine)), indent=1)
     return document, hashlib.sha256(document).hexdigest()
+
+
+def read_profile(file: Path) -> tuple[list[ProfileRow], list[MachineRow]]:
+    """The rows of an exported JSON document, or of another machine's store. Raises UserError for anything else."""
+    try:
+        with file.open("rb") as f:
+            head = f.read(len(SQLITE))
+            if head == SQLITE:
+                store = ProfileStore(file)
+                return store.rows(), store.machine_rows()
+            found = msgspec.json.decode(head + f.read(), type=_Export)
+    except (OSError, msgspec.DecodeError) as e:
+        raise UserError(f"{file}: neither a profile store nor an exported profile ({e})") from e
+    if found.schema != SCHEMA_VERSION:
+        raise UserError(f"{file}: profile schema {found.schema}, this edgeengine reads {SCHEMA_VERSION}; export it again")
+    return found.rows, found.machine

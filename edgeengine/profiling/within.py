@@ -15,7 +15,8 @@ from edgeengine.devices.providers.base import Tensors
 from edgeengine.errors import UserError
 from edgeengine.profiling.back_to_back import BACK_TO_BACK
 from edgeengine.profiling.budgeted import Search, equivalent
-from edgeengine.profiling.candidate import Candidate, shapes_text, timestamp, versions
+from edgeengine.profiling.candidate import Candidate, shapes_text
+from edgeengine.profiling.conditions import timestamp, versions
 from edgeengine.profiling.features import Configuration
 from edgeengine.profiling.predictor import Predictor
 from edgeengine.spec import Latency, Manifest, Processor, ProfileRow
@@ -101,7 +102,7 @@ def _budget(share: float, configurations: Sequence[Configuration], manifest: Man
 
 def _median_ns(row: ProfileRow) -> float:
     """Infinite for what could not be run or answers wrong: no chain takes it."""
-    return row.latency.p50_ns if row.verdict in ("ok", "unchecked") else math.inf
+    return row.latency.p50_ns if row.usable else math.inf
 
 
 def _predicted(candidate: Candidate, tensors: Tensors, device: str, median_ns: float, deviation: float) -> ProfileRow:

@@ -75,8 +75,11 @@ class Scheduler:
                 task.parent.children.append(task)
         self._jobs: dict[tuple[str, int], Job] = {}
         self._ready: dict[Job, None] = {}
-        self._view = View(tasks, processors, self._ready)
+        self._view = View(tasks, processors, self._ready, self._jobs, plan.guidance)
         self._policy, self._seed = policy, seed
+        prepare = getattr(policy, "prepare", None)
+        if prepare is not None:
+            prepare(self._view)
         self._now = 0
         self._lost: dict[str, str] = {}  # processor -> why, until it is back
         self._undecided = False  # releases came for which the policy was not asked yet
@@ -93,6 +96,11 @@ class Scheduler:
     def idle(self) -> bool:
         """No job is alive."""
         return not self._jobs
+
+    @property
+    def view(self) -> View:
+        """What the policy sees."""
+        return self._view
 
     @property
     def released(self) -> dict[str, int]:
@@ -179,6 +187,8 @@ class Scheduler:
             return True
         assert job.move is not None
         job.position = job.move.stop
+        spent = job.move.energy_mj
+        job.energy_mj = None if spent is None or job.energy_mj is None else job.energy_mj + spent
         if job.position < job.task.segments:
             self._make_ready(job)
         elif job.deadline_ns is not None and self._now > job.deadline_ns:
@@ -251,6 +261,7 @@ class Scheduler:
                 if move.subgraph == e.subgraph and move.processor.name == e.processor:
                     move.p50_ns, move.p99_ns = e.p50_ns, e.p99_ns
         task.refresh_best()
+        self._view.changes += 1
         return True
 
     def _version_ready(self, e: VersionReady, _: list[AnyAction]) -> bool:
@@ -312,6 +323,7 @@ class Scheduler:
             raise InternalError(f"job {task.name}#{index} was released twice")
         job = Job(task, index, release_ns, deadline_ns)
         task.released += 1
+        self._view.changes += 1
         if task.latest_only and not orphan:
             for older in [j for j in self._jobs.values() if j.task is task and j.position == 0 and j.state != RUNNING]:
                 self._end(older, DROPPED, "stale: newer input came")
@@ -319,6 +331,9 @@ class Scheduler:
         task.unstarted += 1
         if task.queue_limit is not None and task.unstarted > task.queue_limit and not orphan:
             self._end(job, REJECTED, f"queue full ({task.queue_limit})")
+            return job
+        if task.too_soon(release_ns):
+            self._end(job, REJECTED, "sooner than the rate it was admitted for")
             return job
         if task.serial:
             if task.tail is not None:
@@ -366,6 +381,7 @@ class Scheduler:
             task.unstarted -= 1
         job.state, job.outcome, job.cause, job.finish_ns = ENDED, outcome, cause, self._now
         del self._jobs[task.name, job.index]
+        self._view.changes += 1
         task.waiting.pop(job.index, None)
         self.ended.append(job)
         self._unchain(job)
@@ -407,5 +423,6 @@ class Scheduler:
         return random.Random(f"child:{self._seed}:{child.name}:{index}").random() < child.probability
 
     def _refresh_tasks(self) -> None:
+        self._view.changes += 1
         for task in self.tasks.values():
             task.refresh_best()

@@ -20,6 +20,7 @@ MET, LATE, DROPPED, FAILED, REJECTED = "met", "late", "dropped", "failed", "reje
 OUTCOMES = (MET, LATE, DROPPED, FAILED, REJECTED)
 
 UNREACHABLE_NS = 1 << 62
+ROUNDING_NS = 1_000  # rate_hz has no whole period in nanoseconds
 
 
 class ProcessorState:
@@ -46,23 +47,29 @@ class ProcessorState:
 class Move:
     """One step of the plan: run `subgraph` on `processor`, from position `start` to `stop`."""
 
-    __slots__ = ("p50_ns", "p99_ns", "processor", "start", "stop", "subgraph")
+    __slots__ = ("energy_mj", "p50_ns", "p99_ns", "processor", "start", "stop", "subgraph")
 
-    def __init__(self, step: Step, processor: ProcessorState):
+    def __init__(self, step: Step, processor: ProcessorState, energy_mj: float | None = None):
         self.subgraph, self.start, self.stop = step.subgraph, step.start, step.stop
         self.processor = processor
         self.p50_ns, self.p99_ns = step.latency.p50_ns, step.latency.p99_ns
+        self.energy_mj = energy_mj  # None where it is not known
 
 
 class Task:
-    """A task of the workload with its plan. `moves[p]` leave position p; `best_ns[p]` is the least p50 time left from there."""
+    """A task of the workload with its plan. `moves[p]` leave position p; `best_ns[p]` is the least p50 time left from there, and
+    `stay_ns[i][p]` the same on the processor of index i alone.
+    """
 
     __slots__ = (
         "best_ns",
         "children",
         "deadline_ns",
+        "estimates",
+        "guarantee",
         "index",
         "last_index",
+        "last_release_ns",
         "latest_only",
         "moves",
         "name",
@@ -78,6 +85,7 @@ class Task:
         "segments",
         "serial",
         "spec",
+        "stay_ns",
         "tail",
         "train",
         "unstarted",
@@ -94,12 +102,14 @@ class Task:
         self.own_pattern = spec.has_pattern or spec.after is None
         self.probability = spec.probability
         self.latest_only, self.queue_limit = spec.latest_only, spec.queue_limit
-        self.segments = plan.segments
+        self.segments, self.guarantee = plan.segments, plan.guarantee
         self.moves: list[list[Move]] = [[] for _ in range(plan.segments + 1)]
         for step in plan.steps:
             if step.processor in processors:
-                self.moves[step.start].append(Move(step, processors[step.processor]))
+                self.moves[step.start].append(Move(step, processors[step.processor], _energy_mj(spec, step, plan.segments)))
         self.best_ns: list[int] = []
+        self.estimates = 0  # how often the latencies or the processors that are there changed
+        self.stay_ns = [[UNREACHABLE_NS] * (self.segments + 1) for _ in processors]
         self.refresh_best()
         self.parent: Task | None = None
         self.children: list[Task] = []
@@ -108,25 +118,46 @@ class Task:
         self.tail: Job | None = None  # last job of a serial task that has not ended
         self.unstarted = 0
         self.last_index = -1  # of our own releases
+        self.last_release_ns: int | None = None  # of a job let in, where the task is guaranteed
         self.released = 0
         self.next_release_ns: int | None = None
         self.version = ""
 
+    def too_soon(self, release_ns: int) -> bool:
+        """Whether a job comes sooner after the last one than the guarantee reckons with; a job that does not is noted."""
+        if self.guarantee is None or self.period_ns is None:
+            return False
+        last = self.last_release_ns
+        if last is not None and release_ns < last + self.period_ns - ROUNDING_NS:
+            return True
+        self.last_release_ns = release_ns
+        return False
+
     def refresh_best(self) -> None:
-        """Recompute `best_ns` over the processors available now (backwards: a step only goes forward)."""
-        best = [UNREACHABLE_NS] * (self.segments + 1)
-        best[self.segments] = 0
+        """Recompute `best_ns` and `stay_ns` over the processors available now (backwards: a step only goes forward)."""
+        best = [UNREACHABLE_NS] * self.segments + [0]
+        self.stay_ns = [list(best) for _ in self.stay_ns]
         for position in range(self.segments - 1, -1, -1):
             for move in self.moves[position]:
                 if move.processor.available:
                     best[position] = min(best[position], move.p50_ns + best[move.stop])
+                    stay = self.stay_ns[move.processor.index]
+                    stay[position] = min(stay[position], move.p50_ns + stay[move.stop])
         self.best_ns = best
+        self.estimates += 1
+
+
+def _energy_mj(spec: TaskSpec, step: Step, segments: int) -> float | None:
+    """The step's share of the energy that the workload states for the whole model."""
+    stated = spec.energy_mj.get(step.processor) if isinstance(spec.energy_mj, dict) else spec.energy_mj
+    return None if stated is None else stated * (step.stop - step.start) / segments
 
 
 class Job:
     """One release of a task; after its end, the record of it (`outcome`, `cause`, times).
 
-    `start_ns` is the start of its first subgraph, None if none began. `data` belongs to the driver; the core never looks.
+    `start_ns` is the start of its first subgraph, None if none began. `energy_mj` adds up over the subgraphs it ran, None where
+    one of them is not known. `data` belongs to the driver; the core never looks.
     """
 
     __slots__ = (
@@ -135,6 +166,7 @@ class Job:
         "cause",
         "data",
         "deadline_ns",
+        "energy_mj",
         "finish_ns",
         "follower",
         "index",
@@ -159,6 +191,7 @@ class Job:
         self.start_ns: int | None = None
         self.finish_ns: int | None = None
         self.outcome, self.cause = "", ""
+        self.energy_mj: float | None = 0.0
         self.cancelling = False
         self.previous: Job | None = None
         self.follower: Job | None = None

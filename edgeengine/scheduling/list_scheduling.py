@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from edgeengine.events import AnyAction, Drop, Start
+from edgeengine.scheduling.dropping import CANNOT_FINISH
 from edgeengine.scheduling.job import Job, Move
 from edgeengine.scheduling.view import View
 
-CANNOT_FINISH = "cannot finish in time"
 
-
-def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool) -> list[AnyAction]:
+def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool, busy: int | None = None) -> list[AnyAction]:
     """Decide for each job in turn. A job is dropped when now + its least expected remaining time lies past its deadline.
 
     Work-conserving but for jobs that would be late on every free processor. Without `early_drop` these start all the same,
-    unless another processor, busy now, is expected to make it.
+    unless another processor, busy now, is expected to make it. `busy`: resources that are taken, where not only what runs.
     """
     actions: list[AnyAction] = []
-    busy = view.busy_mask
+    busy = view.busy_mask if busy is None else busy
     started: list[Move] = []
     for job in jobs:
         task = job.task

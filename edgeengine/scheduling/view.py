@@ -7,6 +7,7 @@ from typing import Protocol
 
 from edgeengine.events import AnyAction
 from edgeengine.scheduling.job import Job, Move, ProcessorState, Task
+from edgeengine.spec import Guidance
 
 
 class View:
@@ -14,19 +15,35 @@ class View:
 
     `ready`: jobs that may start their next subgraph, in the order they became ready. `processors` by index, `tasks` by index.
     `busy_mask`: bits of the resources now held; a processor can start iff its `mask` shares no bit with it (see `free`).
+    `changes` grows with every release, end of a job, lost or returned processor and new estimate: a plan made at an equal
+    count was made for the same jobs. `guidance` is what the plan says to policies that follow it.
     """
 
-    __slots__ = ("_ready", "all_mask", "busy_mask", "processors", "tasks")
+    __slots__ = ("_groups", "_jobs", "_ready", "all_mask", "busy_mask", "changes", "guidance", "processors", "tasks")
 
-    def __init__(self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None]):
-        self.tasks, self.processors, self._ready = tasks, processors, ready
-        self.busy_mask, self.all_mask = 0, 0
+    def __init__(
+        self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None], jobs: dict[tuple[str, int], Job],
+        guidance: Guidance | None = None,
+    ):  # fmt: skip
+        self.tasks, self.processors, self._ready, self._jobs = tasks, processors, ready, jobs
+        self.guidance = guidance
+        self.busy_mask, self.all_mask, self.changes = 0, 0, 0
         for p in processors:
             self.all_mask |= p.mask
+        self._groups = _groups(tasks, processors)
 
     @property
     def ready(self) -> Iterable[Job]:
         return self._ready
+
+    @property
+    def jobs(self) -> Iterable[Job]:
+        """All that have not ended: ready, running, and waiting for a parent or a previous job."""
+        return self._jobs.values()
+
+    def job(self, task: Task, index: int) -> Job | None:
+        """A job that has not ended."""
+        return self._jobs.get((task.name, index))
 
     def running(self) -> list[ProcessorState]:
         """Processors that run something: `.job`, `.move`, `.started_ns`, `.remaining_ns(now)`."""
@@ -36,6 +53,14 @@ class View:
         """Processors on which a subgraph could start now."""
         busy = self.busy_mask
         return [p for p in self.processors if p.available and not (p.mask & busy) and p.held_until_ns <= now]
+
+    def group_mask(self, processor: ProcessorState) -> int:
+        """The resources of all processors that exclude this one, directly or through a third that some task may use."""
+        return self._groups[processor.index]
+
+    def can_start(self, processor: ProcessorState, now: int, busy: int) -> bool:
+        """As `free`, with `busy` in place of the mask: a policy adds what it starts."""
+        return processor.available and not (processor.mask & busy) and processor.held_until_ns <= now
 
     def moves(self, job: Job) -> list[Move]:
         """Alternatives for the job's next subgraph. Where a move leads to (`stop`), the chain goes on."""
@@ -50,10 +75,25 @@ class View:
         return task.next_release_ns
 
 
+def _groups(tasks: list[Task], processors: list[ProcessorState]) -> list[int]:
+    used = {m.processor for t in tasks for moves in t.moves for m in moves}
+    masks = [p.mask for p in processors]
+    for p in processors:
+        joined = [q for q in processors if p in used and q in used and masks[p.index] & masks[q.index]]
+        whole = masks[p.index]
+        for q in joined:
+            whole |= masks[q.index]
+        for q in processors:
+            if q in used and masks[q.index] & whole and p in used:
+                masks[q.index] = whole
+    return masks
+
+
 class Policy(Protocol):
     """Turns the view into actions. Called under the scheduler's lock: be quick, keep no clock, draw no unseeded number.
 
-    Asked whenever something changed and a job is ready; a Hold or Wake brings a Time event, hence another chance.
+    Asked whenever something changed and a job is ready; a Hold or Wake brings a Time event, hence another chance. A policy that
+    has a method `prepare(view)` is given the view once, before anything happens: time that no job waits for.
     """
 
     name: str

@@ -10,6 +10,7 @@ import msgspec
 
 from edgeengine.errors import UserError
 from edgeengine.spec.tensor import TensorSpec
+from edgeengine.spec.training import TrainingSpec
 
 SCHEMA = 1
 
@@ -49,8 +50,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """`shapes` fixes the inputs the candidates were measured and verified with; `inputs` keeps the model's own dimensions.
 
     `fixed` are the model's inputs that the build made constant, with their value as text: they are no inputs any more.
-    `files` maps every file of the bundle but the manifest to its sha256. The bundle's identity is the sha256 of
-    the manifest's bytes.
+    `training` describes the training graphs, None where there are none. `files` maps every file of the bundle but the
+    manifest to its sha256. The bundle's identity is the sha256 of the manifest's bytes.
     """
 
     schema: int
@@ -69,6 +70,7 @@ class Manifest(msgspec.Struct, frozen=True):
     exactness: Exactness
     preprocessing: dict[str, object] = {}
     fixed: dict[str, str] = {}
+    training: TrainingSpec | None = None
 
     @property
     def whole(self) -> SubgraphSpec:

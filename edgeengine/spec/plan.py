@@ -28,13 +28,27 @@ class Step(msgspec.Struct, frozen=True):
     output_bytes: int = 0
 
 
+class Guarantee(msgspec.Struct, frozen=True):
+    """No job of the task misses its deadline while every subgraph stays within `margin` times its p99, on these conditions:
+    its subgraphs run on `route`, (subgraph, processor) in order; of the guaranteed jobs waiting for a processor the one of
+    least `priority` goes first, and before any other; releases come no faster than the period. `response_ns`: the latest
+    finish after a release.
+    """
+
+    priority: int
+    route: tuple[tuple[str, str], ...]
+    response_ns: int
+    margin: float
+
+
 class TaskPlan(msgspec.Struct, frozen=True):
     """The steps open to one task. A job starts at position 0 and is done at `segments`; several steps may leave a position.
 
     `bundle` is the bundle's hash ("" for a task given by latencies alone). `measured_ns` is the measured p50 of the chosen
     chain run end to end, `whole_ns` that of the best whole model on one allowed processor (`whole_processor`): the first is
     never larger. `around`: what a worker spends beside the run of each of its subgraphs (gathering inputs, handing on
-    outputs), where measured. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason.
+    outputs), where measured. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason;
+    `guarantee` what the first rests on.
     """
 
     task: str
@@ -48,6 +62,30 @@ class TaskPlan(msgspec.Struct, frozen=True):
     resident_bytes: int | None = None
     verdict: str = "best effort"
     reason: str = "no admission test ran"
+    guarantee: Guarantee | None = None
+
+
+class Guidance(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What planning worked out for the price policy, which reads it from the plan.
+
+    `prices` by processor: what a nanosecond there is worth. `rank`: tasks, those that are kept first in front. `order`: by
+    what a job tries its processors: "price" (price x latency), "latency", or "balanced" (first its place in a balanced static
+    map). `earliest`: take the processor that ends first, not the first that is in time. `reserve`: plan a parent's jobs so
+    that its children fit behind them. `margin_ns` is kept before each deadline, plans reach `horizon_ns` ahead. `tail`:
+    expected latencies are p50 + tail (p99 - p50), in the classes high, normal, background. `policy`: a policy by name that a
+    what-if preferred to all this, with the rule by which it drops.
+    """
+
+    prices: dict[str, float] = {}
+    rank: tuple[str, ...] = ()
+    order: str = "price"
+    earliest: bool = False
+    reserve: bool = True
+    margin_ns: int | None = None
+    horizon_ns: int | None = None
+    tail: tuple[float, float, float] | None = None
+    policy: str = ""
+    drop: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -62,6 +100,7 @@ class Plan(msgspec.Struct, frozen=True):
     processors: tuple[Processor, ...]
     tasks: tuple[TaskPlan, ...]
     overheads: dict[str, Latency] = {}
+    guidance: Guidance | None = None
     effects: Effects | None = None
 
     def task(self, name: str) -> TaskPlan:

@@ -50,6 +50,11 @@ class Latency(msgspec.Struct, frozen=True):
         low, high = self.quantiles_ns[hi - 1], self.quantiles_ns[hi]
         return round(low + (high - low) * (percent - a) / (b - a))
 
+    @classmethod
+    def none(cls) -> Latency:
+        """No samples: what was not measured. It has no quantiles, so that it cannot be taken for a latency."""
+        return cls(n=0, quantiles_ns=())
+
     @property
     def min_ns(self) -> int:
         return self.quantiles_ns[0]
@@ -76,11 +81,13 @@ class ProfileRow(msgspec.Struct, frozen=True):
 
     `condition` is "back_to_back" or "period:<ms>". `shapes` is the canonical text of all input shapes: a row is never
     reused for other shapes. `first_run_ns` and `create_ns` (session creation) are kept apart from the steady state.
-    `resident_bytes` is the growth of the process by the session, None where it could not be read. `half_width` is half the
+    `resident_bytes` is the growth of a process by the session alone, None where it could not be read. `half_width` is half the
     95 % confidence interval of the median, as a share of it; `ended` says whether measuring stopped because that was narrow
-    enough ("width") or because time was up ("budget"). `verdict` is of the outputs against the reference: "ok", "wrong" or
-    "unchecked", with the greatest difference in `max_diff` (a share of the output's range). `denormals` counts such values in the
-    outputs: they slow a CPU down many times. `governor` is the clock policy of `cores` where it can be read.
+    enough ("width"), because time was up ("budget"), because it was "interrupted", or because it "failed". `verdict` is of the
+    outputs against the reference: "ok", "wrong", "unchecked", or "failed" where it could not be loaded or run; `max_diff` is the
+    greatest difference, as a share of the output's range, and `reason` says what is not right. `denormals` counts such values in
+    the outputs: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the
+    processor. `governor` is the clock policy of `cores` where it can be read.
     """
 
     bundle: str
@@ -103,15 +110,40 @@ class ProfileRow(msgspec.Struct, frozen=True):
     denormals: int = 0
     cores: tuple[int, ...] = ()
     governor: str = ""
+    switch_ns: int | None = None
+    reason: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """False for what failed or answers wrong: no plan may use it."""
+        return self.verdict not in ("failed", "wrong")
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str, str]:
+        return (self.bundle, self.device, self.processor, self.subgraph, self.shapes, self.condition)
 
 
 class MachineRow(msgspec.Struct, frozen=True):
-    """A cost of the machine itself, of no bundle: "timer" (late wake-ups), "handoff" (event to start on an idle worker), …
+    """A cost of the machine itself, of no bundle. By `name`:
 
-    "around:<task>" is what a worker spends beside the runs of that task's subgraphs.
+    - of the engine: "timer" (late wake-ups), "handoff" (event to start on an idle worker), …; "around:<task>" is what a worker
+      spends beside the runs of that task's subgraphs;
+    - of a processor: "launch:<processor>" (a run that computes nothing), "node:<processor>" (one more node in it),
+      "compute:<processor>" and "memory:<bytes>:<processor>" (products of a known `amount` of MACs, or of bytes read: the fewer,
+      the nearer the cache they are read from), "switch:<processor>" (what a run takes longer after another subgraph's);
+    - between memories: "transfer:host:host:<bytes>" (a copy), "transfer:host:<processor>:<bytes>" (there and back);
+    - of two processors: "beside:compute:<a>:<b>", "beside:memory:<bytes>:<a>:<b>": a load on a while b runs it too, `factor`
+      times as long as alone.
     """
 
     device: str
     name: str
     latency: Latency
     measured_at: str
+    amount: int = 0
+    factor: float = 1.0
+
+    @property
+    def per_second(self) -> float:
+        """MACs or bytes per second."""
+        return self.amount / max(self.latency.p50_ns, 1) * 1e9

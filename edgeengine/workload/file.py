@@ -12,6 +12,9 @@ import msgspec
 from edgeengine.errors import UserError
 from edgeengine.spec import parse_shape
 from edgeengine.workload.task import NS_PER_MS, Arrivals, Task, Workload
+from edgeengine.workload.xr import xr_workload
+
+XR = "xr:"
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -19,11 +22,14 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load_workload(path: str | Path) -> Workload:
-    """Read the TOML file at `path`; models, traces and inputs are resolved against its folder.
+    """Read the TOML file at `path`; models, traces and inputs are resolved against its folder. "xr:NAME" is XRBench's scenario
+    of that name, on a described device (see workload.xr).
 
     Raises UserError for anything that could not run: unknown keys, negative times, duplicate names, unknown or circular
     `after`, missing models.
     """
+    if str(path).startswith(XR):
+        return xr_workload(str(path).removeprefix(XR))
     file = Path(path)
     try:
         raw = file.read_bytes()

@@ -138,7 +138,7 @@ def test_model_is_built_and_inspected(cli: Any, tmp_path: Path, models: dict[str
 def test_help_lists_the_commands_and_each_has_examples(cli: Any) -> None:
     done = cli("--help")
     assert done.code == 0
-    for command in ("demo", "devices", "inspect", "split", "build", "profile", "plan", "run", "simulate"):
+    for command in ("demo", "devices", "inspect", "split", "build", "profile", "profiles", "plan", "run", "simulate"):
         assert command in done.out
         assert f"edgeengine {command}" in cli(command, "--help").out
 
@@ -154,6 +154,26 @@ def live(tmp_path: Path, bundles: dict[str, Bundle]) -> Path:
     tasks = load_workload(tmp_path / "w.toml")
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(real_plan(tasks, bundles)))
     return tmp_path
+
+
+def test_xr_scenarios_are_scored(cli: Any) -> None:
+    done = cli("simulate", "xr:vr_gaming", "--seconds", "0.7", "--json")
+    score = one_document(done.out)["score"]
+    assert 90 < score["strict"] <= score["as_coded"] <= 100
+    assert "XRBench score" in cli("simulate", "xr:vr_gaming", "--seconds", "0.7").err
+    unknown = cli("simulate", "xr:vr_sleeping")
+    assert unknown.code == 2 and "vr_gaming" in unknown.err
+
+
+def test_admission_names_what_would_make_it_fit(cli: Any, tmp_path: Path) -> None:
+    camera = {"name": "camera", "latency_ms": {"npu": 2}, "period_ms": 10, "criticality": "high"}
+    (tmp_path / "w.toml").write_bytes(toml(camera))
+    done = cli("plan", "w.toml", "--admit", "--json")
+    (task,) = one_document(done.out)["tasks"]
+    assert done.code == 0 and task["verdict"] == "guaranteed" and task["guarantee"]["response_ns"] == 2_400_000
+    (tmp_path / "w.toml").write_bytes(toml(camera | {"latency_ms": {"npu": 12}}))
+    done = cli("plan", "w.toml", "--admit", "-o", "plan.json")
+    assert done.code == 3 and "deadline_ms = 14.4" in done.err and load_plan("plan.json").tasks[0].verdict == "refused"
 
 
 def test_live_run_prints_and_leaves_what_a_simulated_one_does(cli: Any, live: Path) -> None:

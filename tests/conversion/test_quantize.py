@@ -10,9 +10,10 @@ import pytest
 from onnx import numpy_helper
 
 from edgeengine.conversion import Request, convert
+from edgeengine.conversion.samples import read_samples
 from edgeengine.errors import UserError
 from tests.conversion.test_convert import saved
-from tests.graph.onnxes import model, node, session, weight, x_in
+from tests.graph.onnxes import FLOAT, model, node, session, value, weight, x_in
 from tests.models import model_file
 
 RNG = np.random.default_rng(0)
@@ -191,3 +192,11 @@ def test_wake_word_embedding_loses_less_than_one_per_cent_of_its_range(tmp_path:
     )  # fmt: skip
     assert done.quantized is not None
     assert done.quantized.accuracy.outputs[0].mean < 0.01 and done.bytes < done.quantized.float_bytes / 2.5
+
+
+def test_a_scalar_input_stays_an_array_in_every_run(tmp_path: Path) -> None:
+    """ONNX Runtime takes no numpy scalar."""
+    path = saved(tmp_path, model([node("Mul", ["x", "s"], ["y"])], [x_in("N", 3), value("s", FLOAT, [])], ["y"]))
+    samples = read_samples({"x": np.ones((4, 3), np.float32), "s": np.array(2.0)}, str(path), "samples.npz")
+    assert len(samples) == 4 and all(type(a) is np.ndarray for feeds in samples for a in feeds.values())
+    np.testing.assert_array_equal(session(str(path)).run(None, samples.feeds[3])[0], [[2, 2, 2]])

@@ -14,7 +14,7 @@ import pytest
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers import Strict, compiled
 from edgeengine.devices.providers.accelerator import Accelerator
-from edgeengine.devices.providers.base import Executable
+from edgeengine.devices.providers.base import Executable, Traceable
 from edgeengine.devices.providers.compiled import Cache
 from edgeengine.devices.providers.qnn import QNN as ROW
 from edgeengine.errors import DeviceError
@@ -133,6 +133,17 @@ def test_int8_without_its_ends_runs_wholly_on_the_npu(
     x = np.clip(np.round(image(4) / scale_of(tmp_path / "with ends.onnx", "x")) + 128, 0, 255).astype(np.uint8)
     off = executable.run({given.name: x})[made.name].astype(int) - reference(model, {given.name: x}).astype(int)
     assert np.abs(off).max() <= 2
+
+
+def test_the_time_of_each_provider_is_known(provider: Accelerator, npu: Processor, built: Built, tmp_path: Path) -> None:
+    """Of a model wholly taken without running it; of one with a node left, from the runtime's own trace."""
+    for middle, providers in (("Relu", {QNN}), ("Erf", {QNN, CPU})):
+        bundle = built(convnet(tmp_path / f"{middle}.onnx", middle=middle))
+        executable = provider.load(bundle, whole(bundle), npu)
+        assert isinstance(executable, Traceable)
+        share = executable.time_share({"x": image(1)})
+        assert share is not None and set(share) == providers and sum(share.values()) == pytest.approx(1)
+        assert all(part > 0 for part in share.values())
 
 
 def test_what_falls_back_is_named_with_the_reason_and_refused_in_strict_mode(

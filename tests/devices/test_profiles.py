@@ -93,7 +93,7 @@ def test_wheel_has_one_top_level_with_the_profiles_in_it(tmp_path: Path) -> None
     zipfile.ZipFile(wheel).extractall(unpacked)
     tops = sorted(p.name for p in unpacked.iterdir())
     assert len(tops) == 2 and tops[0] == "edgeengine" and tops[1].endswith(".dist-info")
-    assert not [p for p in unpacked.rglob("*") if "test" in p.name.lower() and "testing" not in p.parts]
+    assert not [p for p in unpacked.rglob("*") if p.name.startswith(("test_", "tests")) or p.name == "conftest.py"]
     code = "import edgeengine, edgeengine.devices as d; print(edgeengine.__file__); print(*[p.name for p in d.list_profiles()])"
     env = {k: v for k, v in os.environ.items() if k != "EDGEENGINE_PROFILES"} | {"PYTHONPATH": str(unpacked)}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=env).stdout

@@ -325,6 +325,47 @@ def test_source_that_fails_ends_its_job_and_no_more(bundles: Bundles) -> None:
     assert ends == {i: ("failed", "OSError: the camera is gone") if i % 3 == 2 else ("met", "") for i in range(12)}
 
 
+class Port:
+    """A source that must be open to be read, and a sink."""
+
+    def __init__(self, fault: bool = False) -> None:
+        self.told: list[str] = []
+        self.results: list[JobResult] = []
+        self.fault = fault
+
+    def open(self) -> None:
+        if self.fault:
+            raise DeviceError("no such port")
+        self.told.append("open")
+
+    def close(self) -> None:
+        self.told.append("close")
+
+    def read(self, index: int, release_ns: int) -> dict[str, np.ndarray]:
+        assert self.told == ["open"]
+        return {"x": X}
+
+    def submit(self, item: JobResult) -> None:
+        assert self.told == ["open"]
+        self.results.append(item)
+
+
+def test_sources_and_sinks_are_open_while_the_engine_runs(bundles: Bundles) -> None:
+    task = {"name": "scale", "period_ms": 10, "inputs": "source:port"}
+    port, sink = Port(), Port()
+    with engine(bundles, task, seconds=0.05, sources={"port": port}, sinks={"scale": sink}) as e:
+        e.wait()
+    assert port.told == sink.told == ["open", "close"]
+    assert [(r.index, r.outcome) for r in sink.results] == [(i, "met") for i in range(5)]
+    assert sink.results[0].outputs["y"].shape == (2, 3)
+    broken = Port(fault=True)
+    with pytest.raises(DeviceError, match="no such port"), engine(bundles, task, sources={"port": port}, sinks={"scale": broken}):
+        pass
+    assert port.told == ["open", "close"] * 2
+    with pytest.raises(UserError, match="sinks names no task 'other'; known: scale"):
+        engine(bundles, task, sources={"port": port}, sinks={"other": sink})
+
+
 def test_workers_are_pinned_to_the_core_of_their_processor(bundles: Bundles) -> None:
     camera = Camera()
     e = engine(bundles, {"name": "scale", "period_ms": 10, "inputs": "source:camera"}, seconds=0.1, sources={"camera": camera})

@@ -136,6 +136,21 @@ def test_only_a_few_chains_are_measured() -> None:
     assert len({tuple((c.subgraph.name, c.processor.name) for c in chain) for chain in asked}) == 5
 
 
+def test_a_cut_that_was_lucky_once_is_measured_again() -> None:
+    made = bundle(2)
+    latency = table(made, [CPU0], lambda s, p: 10.0 if s.stop - s.start == 2 else 5.0)
+    calls: list[int] = []
+
+    def measure(chains: Sequence[Sequence[Candidate]]) -> list[Latency]:
+        lucky = 0.9 if not calls else 1.0
+        calls.append(len(chains))
+        return summed(latency, lambda chain: lucky if len(chain) > 1 else 1.0)(chains)  # type: ignore[no-any-return]
+
+    mapping = map_task(candidates_of(made, [CPU0]), latency, 2, measure)
+    assert [c.subgraph.name for c in mapping.chain] == ["s0_2"] and calls == [2, 2]
+    assert mapping.measured_ns == mapping.whole_ns == 10 * MS
+
+
 # ---- plans ----
 
 CAMERA = {"name": "camera", "period_ms": 10, "criticality": "high"}

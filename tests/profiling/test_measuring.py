@@ -16,9 +16,9 @@ from edgeengine.devices.threads import run_pinned
 from edgeengine.profiling import (
     BACK_TO_BACK,
     candidates_of,
-    chain_tensors,
     measure_back_to_back,
     measure_chains,
+    reference_tensors,
 )
 from edgeengine.spec import Processor
 
@@ -40,10 +40,8 @@ def scale(bundles: dict[str, Bundle]) -> Bundle:
     return bundles["scale"]
 
 
-def test_boundary_tensors_are_those_of_the_real_chain(
-    scale: Bundle, provider: CpuProvider, core: Processor, by_hand: Any
-) -> None:
-    tensors = chain_tensors(scale, {"x": X}, provider, core)
+def test_boundary_tensors_are_those_of_the_real_chain(scale: Bundle, by_hand: Any) -> None:
+    tensors = reference_tensors(scale, {"x": X})
     needed = {t.name for s in scale.manifest.subgraphs for t in (*s.inputs, *s.outputs)}
     assert needed <= tensors.keys()
     np.testing.assert_allclose(tensors["y"], by_hand("scale", x=X)["y"], rtol=1e-6)
@@ -51,23 +49,33 @@ def test_boundary_tensors_are_those_of_the_real_chain(
 
 def test_each_candidate_has_a_row_with_its_key(scale: Bundle, provider: CpuProvider, core: Processor) -> None:
     candidates = candidates_of(scale, [core])
-    tensors = {scale.hash: chain_tensors(scale, {"x": X}, provider, core)}
-    shares: list[float] = []
-    rows = measure_back_to_back(candidates, tensors, {provider.name: provider}, "here", budget_s=0.01, progress=shares.append)
+    tensors = {scale.hash: reference_tensors(scale, {"x": X})}
+    told: list[tuple[str, float]] = []
+    rows = measure_back_to_back(
+        candidates, tensors, {provider.name: provider}, "here",
+        budget_s=60, width=0.9, progress=lambda what, share: told.append((what, share)),
+    )  # fmt: skip
     assert [(r.bundle, r.device, r.processor, r.subgraph) for r in rows] == [
         (scale.hash, "here", core.name, c.subgraph.name) for c in candidates
     ]
     whole = next(r for r in rows if r.subgraph == scale.manifest.whole.name)
     assert (whole.shapes, whole.condition) == ("x=2x3", BACK_TO_BACK)
-    assert {r.latency.n % 3 for r in rows} == {0} and min(r.latency.n for r in rows) >= 12
+    assert min(r.latency.n for r in rows) >= 18
+    assert {r.verdict for r in rows} == {"ok"} and max(r.max_diff or 0.0 for r in rows) < 1e-6
+    assert {r.ended for r in rows} <= {"width", "budget"} and all(r.half_width is not None for r in rows)
+    assert {r.cores for r in rows} == {core.cores}
     assert all(r.latency.min_ns > 0 and r.create_ns > 0 and r.first_run_ns > 0 for r in rows)
     assert set(whole.versions) == {"onnxruntime", "numpy"}
-    assert shares == sorted(shares) and shares[-1] <= 1
+    assert [what for what, _ in told[: len(candidates)]] == [
+        f"loading scale {c.subgraph.name} on {core.name}" for c in candidates
+    ]
+    shares = [share for what, share in told if what == "measuring back to back"]
+    assert shares and shares == sorted(shares) and shares[-1] <= 1
 
 
 def test_processors_that_share_a_session_share_what_it_cost(scale: Bundle, provider: CpuProvider, core: Processor) -> None:
     twin = msgspec.structs.replace(core, name="twin")
-    tensors = {scale.hash: chain_tensors(scale, {"x": X}, CpuProvider(), core)}
+    tensors = {scale.hash: reference_tensors(scale, {"x": X})}
     rows = measure_back_to_back(
         candidates_of(scale, [core, twin]), tensors, {provider.name: provider}, "here", budget_s=0.01
     )  # fmt: skip

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from edgeengine.errors import UserError
-from edgeengine.profiling import ProfileStore, export_json
+from edgeengine.profiling import ProfileStore, export_json, read_profile
 from edgeengine.spec import Latency, MachineRow, ProfileRow
 
 ROW = ProfileRow(
@@ -86,3 +87,66 @@ def test_export_is_one_document_with_its_digest() -> None:
     assert msgspec.convert(read["machine"], list[MachineRow]) == [MACHINE]
     assert digest == hashlib.sha256(document).hexdigest()
     assert export_json([row()], [MACHINE]) == (document, digest)
+
+
+# ---- between machines, between versions ----
+
+
+def test_rows_of_another_machine_are_merged_and_the_later_one_stays(file: Path, tmp_path: Path) -> None:
+    here, there = ProfileStore(file), ProfileStore(tmp_path / "there.sqlite")
+    here.put([row(), row(subgraph="old", measured_at="2024-01-01"), row(subgraph="new", measured_at="2024-03-01"), MACHINE])
+    there.put([row(device="d2"), row(subgraph="old", measured_at="2024-02-01"), row(subgraph="new", measured_at="2024-02-01")])
+    assert here.merge(*read_profile(tmp_path / "there.sqlite")) == 2
+    assert {(r.device, r.subgraph, r.measured_at) for r in here.rows()} == {
+        ("d1", "s0_1", "2024-01-01"), ("d2", "s0_1", "2024-01-01"), ("d1", "old", "2024-02-01"), ("d1", "new", "2024-03-01"),
+    }  # fmt: skip
+    assert here.machine_rows() == [MACHINE]
+    assert here.merge(*read_profile(tmp_path / "there.sqlite")) == 0
+
+
+def test_exported_document_is_read_back(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_bytes(export_json([row(), row(verdict="wrong", reason="y")], [MACHINE])[0])
+    assert read_profile(tmp_path / "p.json") == ([row(), row(verdict="wrong", reason="y")], [MACHINE])
+
+
+def test_rows_of_older_and_newer_versions_still_load(file: Path) -> None:
+    """As the first version wrote them, and with a field that is yet to come."""
+    store = ProfileStore(file)
+    fields = {
+        "bundle": "b1", "device": "d1", "processor": "cpu0", "subgraph": "s0_1", "shapes": "x=1x3", "condition": "back_to_back",
+        "latency": {"n": 3, "quantiles_ns": list(ROW.latency.quantiles_ns)}, "first_run_ns": 9, "create_ns": 8,
+        "resident_bytes": None, "measured_at": "2024-01-01", "versions": {"numpy": "2"}, "yet_to_come": [1],
+    }  # fmt: skip
+    machine = {"device": "d1", "name": "timer", "latency": msgspec.to_builtins(MACHINE.latency), "measured_at": "2024-01-01"}
+    with sqlite3.connect(file) as db:
+        db.execute("INSERT INTO profile VALUES (?,?,?,?,?,?,?)", (*ROW.key, json.dumps(fields).encode()))
+        db.execute("INSERT INTO machine VALUES (?,?,?)", ("d1", "timer", json.dumps(machine).encode()))
+    db.close()
+    assert (store.rows(), store.machine_rows()) == ([ROW], [MACHINE])
+    assert ROW.verdict == "unchecked" and ROW.usable
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "neither a profile store nor an exported profile"),
+        (b"{}", "neither a profile store nor an exported profile"),
+        (b'{"schema": 99, "rows": [], "machine": []}', "profile schema 99"),
+        (b"SQLite format 3\x00" + b"garbage" * 99, "not a usable profile store"),
+    ],
+)
+def test_file_that_is_no_profile_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "p").write_bytes(content)
+    with pytest.raises(UserError, match=f"p: {said}"):
+        read_profile(tmp_path / "p")
+    with pytest.raises(UserError, match="absent: neither"):
+        read_profile(tmp_path / "absent")
+
+
+def test_row_that_cannot_be_read_is_named(file: Path) -> None:
+    store = ProfileStore(file)
+    with sqlite3.connect(file) as db:
+        db.execute("INSERT INTO profile VALUES (?,?,?,?,?,?,?)", (*ROW.key, b"{}"))
+    db.close()
+    with pytest.raises(UserError, match="holds a row that cannot be read"):
+        store.rows()

@@ -21,6 +21,7 @@ from edgeengine.events import (
     Start,
     Started,
     Time,
+    Wake,
 )  # fmt: skip
 from edgeengine.scheduling import Job, Policy, Scheduler
 from edgeengine.spec import Plan
@@ -42,6 +43,7 @@ class Driver:
         self.ended: dict[Key, Job] = {}
         self.order: list[Key] = []  # of the ends
         self.started: list[Start] = []
+        self.wakes: set[int] = set()  # asked for and not come yet
         self._next = {t.name: 0 for t in workload.tasks}
         self._position: dict[Key, int] = {}
         self._resources = {p.name: set(p.resources) for p in plan.processors}
@@ -95,8 +97,13 @@ class Driver:
             if task.after is not None and task.has_pattern:
                 while self._next[task.after] < self._next[task.name]:
                     self.release(task.after)
-        while self.running:
-            self.finish(min(self.running), self.now + 1)
+        while self.running or (self.wakes and self.scheduler.alive()):
+            if self.running:
+                self.finish(min(self.running), self.now + 1)
+            else:
+                at = min(self.wakes)
+                self.wakes.discard(at)
+                self.pass_time(max(at - self.now, 0))
 
     # ---- what must hold ----
 
@@ -107,6 +114,8 @@ class Driver:
         for action in actions:
             if isinstance(action, Start):
                 self._check_start(action)
+            if isinstance(action, Wake):
+                self.wakes.add(action.at_ns)
         for action in actions:
             if isinstance(action, Start):
                 self.scheduler.step(Started(self.now, action.task, action.index, action.subgraph, action.processor))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -22,9 +22,11 @@ POLICIES: dict[str, Any] = {
 class AnyHistory(RuleBasedStateMachine):
     """Events in any order that a driver could produce. The Driver checks every action and every end as it comes."""
 
-    @initialize(workload=workloads(most_tasks=3), policy=st.sampled_from(sorted(POLICIES)), seed=st.integers(0, 3))
-    def begin(self, workload: Any, policy: str, seed: int) -> None:
-        self.policy, self.seed = POLICIES[policy], seed
+    policies: ClassVar[dict[str, Any]] = POLICIES
+
+    @initialize(workload=workloads(most_tasks=3), data=st.data(), seed=st.integers(0, 3))
+    def begin(self, workload: Any, data: Any, seed: int) -> None:
+        self.policy, self.seed = self.policies[data.draw(st.sampled_from(sorted(self.policies)))], seed
         self.driver = Driver(workload, plan(workload, PROCESSORS), self.policy(), seed)
         self.own = [t.name for t in workload.tasks if t.after is None or t.has_pattern]
 
@@ -84,7 +86,7 @@ class AnyHistory(RuleBasedStateMachine):
     @invariant()
     def works_conservingly(self) -> None:
         """No ready job waits for a processor that is free, unless some job would be late there and waits for another."""
-        view, now = self.driver.scheduler._view, self.driver.now
+        view, now = self.driver.scheduler.view, self.driver.now
         free = {p.name for p in view.free(now)}
         for job in view.ready:
             left = [m.p50_ns + job.task.best_ns[m.stop] for m in view.moves(job) if m.processor.name in free]

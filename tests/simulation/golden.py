@@ -39,6 +39,22 @@ SCENES: dict[str, tuple[str, int, list[dict[str, Any]]]] = {
             {"name": "noise", "arrivals": {"poisson": 120, "seed": 2}, "deadline_ms": 15, "latency_ms": {"a": 3}},
         ],
     ),
+    "price-overload": (
+        "price", 60,
+        [
+            {"name": "eyes", "period_ms": 16, "latency_ms": {"npu": 4, "a": 18}, "segments": 2, "criticality": "high"},
+            {"name": "gaze", "after": "eyes", "latency_ms": {"npu": 6, "both": 9}, "segments": 2},
+            {"name": "hand", "period_ms": 22, "latency_ms": {"npu": 12, "b": 21}},
+            {"name": "tune", "kind": "train", "latency_ms": {"a": 5}, "segments": 2},
+        ],
+    ),
+    "heft-reserved": (
+        "heft-reserved", 30,
+        [
+            {"name": "short", "period_ms": 10, "latency_ms": {"npu": 2, "a": 6}, "segments": 2},
+            {"name": "long", "period_ms": 15, "latency_ms": {"npu": 7, "a": 11}, "segments": 2},
+        ],
+    ),
 }  # fmt: skip
 
 

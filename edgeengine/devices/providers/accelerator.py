@@ -21,6 +21,7 @@ from edgeengine.devices.providers.compiled import PROBE_TIMEOUT_S, Cache
 from edgeengine.devices.providers.ort import Session, check_names, create, first_line, session_options
 from edgeengine.devices.providers.smallest import smallest_model
 from edgeengine.devices.providers.target import Target, ask, quiet_stdout
+from edgeengine.devices.providers.trace import traced
 from edgeengine.errors import DeviceError, UserError
 from edgeengine.spec import Placement, Processor, Step, SubgraphSpec
 from edgeengine.state import state_folder
@@ -116,11 +117,18 @@ class Accelerator:
         verdict, context = self._kept().get(file, _content(bundle, spec), shapes, target)
         if verdict.error or verdict.placement is None:
             raise DeviceError(f"{step.subgraph} of {bundle.path} cannot be loaded on {processor.name}: {verdict.error}")
-        options = session_options(entries=target.entries, dims={} if context else verdict.dims)
-        with quiet_stdout():
-            session = create(context or file, options, ask(target, options))
+        dims = {} if context else verdict.dims
+
+        def make(trace: Path | None = None) -> ort.InferenceSession:
+            options = session_options(entries=target.entries, dims=dims)
+            if trace is not None:
+                traced(options, trace)
+            with quiet_stdout():
+                return create(context or file, options, ask(target, options))
+
+        session = make()
         _require(session, verdict.placement, file)
-        return Session(file, session, verdict.placement)
+        return Session(file, session, verdict.placement, make)
 
     def close(self) -> None:
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,6 +30,15 @@ class Executable(Protocol):
 
         `feeds` may hold more tensors than the subgraph reads. Raises DeviceError when the run fails.
         """
+        ...
+
+
+@runtime_checkable
+class Traceable(Protocol):
+    """An Executable that can say where its time goes."""
+
+    def time_share(self, feeds: Tensors) -> dict[str, float] | None:
+        """Share of its nodes' time by provider, adding to 1; None where that cannot be told. May take many times a run."""
         ...
 
 

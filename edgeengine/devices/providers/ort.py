@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime as ort
 
 from edgeengine.devices.providers.base import Tensors
+from edgeengine.devices.providers.trace import Tracing, time_share
 from edgeengine.errors import DeviceError, UserError
 from edgeengine.spec import Fallback, Placement
 
@@ -73,10 +74,13 @@ def create(file: Path, options: ort.SessionOptions, providers: Sequence[object] 
 
 
 class Session:
-    """An Executable. Outputs are fresh arrays at every run, owned by whoever reads them."""
+    """An Executable. Outputs are fresh arrays at every run, owned by whoever reads them.
 
-    def __init__(self, file: Path, session: ort.InferenceSession, placement: Placement):
-        self._file, self._session = file, session
+    `tracing` makes the same session with a trace; without it a session of several providers does not know its time share.
+    """
+
+    def __init__(self, file: Path, session: ort.InferenceSession, placement: Placement, tracing: Tracing | None = None):
+        self._file, self._session, self._tracing = file, session, tracing
         self.placement: Placement | None = placement
         self._inputs = [i.name for i in session.get_inputs()]
         self._outputs = [o.name for o in session.get_outputs()]
@@ -92,6 +96,19 @@ class Session:
         except Exception as e:
             raise DeviceError(f"{self._file.name}: run failed: {first_line(e)}") from e
         return dict(zip(self._outputs, outputs, strict=True))
+
+    def time_share(self, feeds: Tensors) -> dict[str, float] | None:
+        """See Traceable. Raises DeviceError where the traced session cannot be made or run."""
+        alone = list(self.placement.nodes) if self.placement is not None else []
+        if len(alone) == 1:
+            return {alone[0]: 1.0}
+        if self._tracing is None:
+            return None
+        given = {n: feeds[n] for n in self._inputs}
+        try:
+            return time_share(self._tracing, lambda session: session.run(self._outputs, given)) or None
+        except Exception as e:  # ONNX Runtime's errors have no common base below Exception
+            raise DeviceError(f"{self._file.name}: cannot be traced: {first_line(e)}") from e
 
 
 class Run:

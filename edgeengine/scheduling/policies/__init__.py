@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from edgeengine.errors import UserError
 from edgeengine.scheduling.policies.edf import Edf
 from edgeengine.scheduling.policies.fifo import Fifo
+from edgeengine.scheduling.policies.fixed_worker import FixedBalanced, FixedWorker
+from edgeengine.scheduling.policies.global_edf import GlobalEdf
+from edgeengine.scheduling.policies.heft import Heft, HeftReserved
+from edgeengine.scheduling.policies.lalarand import Lalarand
+from edgeengine.scheduling.policies.least_slack import LeastSlack
+from edgeengine.scheduling.policies.llf import LeastLaxity
+from edgeengine.scheduling.policies.mapscore import MapScore
+from edgeengine.scheduling.policies.monotonic import DeadlineMonotonic, RateMonotonic
+from edgeengine.scheduling.policies.price import Price
+from edgeengine.scheduling.policies.round_robin import RoundRobin
+from edgeengine.scheduling.policies.shortest_expected_latency import ShortestExpectedLatency
+from edgeengine.scheduling.policies.sjf import ShortestJob
+from edgeengine.scheduling.policies.xrbench import XrBench
 from edgeengine.scheduling.view import Policy
 
-BUILT_IN: dict[str, type[Policy]] = {"edf": Edf, "fifo": Fifo}
+PolicyType = Callable[..., Policy]
+
+# Published policies take `drop`, when they give a waiting job up; by default as their source does.
+PUBLISHED: dict[str, PolicyType] = {
+    "fixed-worker": FixedWorker, "fixed-balanced": FixedBalanced, "round-robin": RoundRobin,
+    "shortest-expected-latency": ShortestExpectedLatency, "heft": Heft, "heft-reserved": HeftReserved,
+    "least-slack": LeastSlack, "lalarand": Lalarand, "xrbench": XrBench, "global-edf": GlobalEdf, "rm": RateMonotonic,
+    "dm": DeadlineMonotonic, "llf": LeastLaxity, "sjf": ShortestJob, "mapscore": MapScore,
+}  # fmt: skip
+BUILT_IN: dict[str, PolicyType] = {"edf": Edf, "fifo": Fifo, "price": Price, **PUBLISHED}
 
 
 def policy_names() -> list[str]:

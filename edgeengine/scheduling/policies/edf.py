@@ -1,12 +1,13 @@
 """Earliest deadline first within a criticality class, the higher class first; non-preemptive, at subgraph granularity.
 
-A running subgraph is never interrupted: a job gives way only between its subgraphs (Liu & Layland 1973 for the rule;
-Jeffay et al. 1991 for its non-preemptive form).
+Guaranteed tasks go before all (see scheduling.guaranteed). A running subgraph is never interrupted: a job gives way only between
+its subgraphs (Liu & Layland 1973 for the rule; Jeffay et al. 1991 for its non-preemptive form).
 """
 
 from __future__ import annotations
 
 from edgeengine.events import AnyAction
+from edgeengine.scheduling.guaranteed import start_guaranteed
 from edgeengine.scheduling.job import UNREACHABLE_NS, Job
 from edgeengine.scheduling.list_scheduling import start_in_order
 from edgeengine.scheduling.view import View
@@ -25,4 +26,6 @@ class Edf:
         self.early_drop = early_drop
 
     def decide(self, view: View, now: int) -> list[AnyAction]:
-        return start_in_order(view, sorted(view.ready, key=urgency), now, self.early_drop)
+        first, busy = start_guaranteed(view, now)
+        rest = (j for j in view.ready if j.task.guarantee is None)
+        return first + start_in_order(view, sorted(rest, key=urgency), now, self.early_drop, busy)

@@ -1,0 +1,118 @@
+"""`edgeengine trainable`: a model becomes a bundle that can also train, with ONNX Runtime alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeengine.cli.console import Json, note, out, print_json, print_table, progress_bar
+from edgeengine.cli.options import parse_inputs, parse_shapes
+from edgeengine.cli.split import noting
+
+if TYPE_CHECKING:
+    from edgeengine.bundle import Bundle
+
+EXAMPLES = (
+    "edgeengine trainable model.onnx -o model.edge --train head",
+    "edgeengine trainable detector.onnx -o detector.edge --train last:2 --loss bce --output scores",
+    "edgeengine trainable encoder.onnx -o encoder.edge --train 'lora:rank=4;head' --optimizer adamw --weight-decay 0.01",
+)
+
+
+def command(
+    model: Annotated[str, typer.Argument(help="The .onnx file.")],
+    output_bundle: Annotated[str, typer.Option("-o", help="The bundle to write, NAME.edge.")],
+    train: Annotated[
+        str, typer.Option(help="all, head, last:N, bias+norm, lora:rank=R, or a pattern of weight or node names; join by ';'.")
+    ] = "all",
+    loss: Annotated[
+        str, typer.Option(help="cross_entropy, bce, mse, l1, huber, distill, distill_mse, triplet or contrastive.")
+    ] = "cross_entropy",
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum, nesterov, adam, adamw, lion or mixclip.")] = "adamw",
+    output: Annotated[str | None, typer.Option(help="The output the loss is taken on, where there are several.")] = None,
+    weight_decay: Annotated[float, typer.Option(help="Of matrices; biases and normalizations never decay.")] = 0.0,
+    clip_norm: Annotated[float | None, typer.Option(help="Bound the norm of all gradients together.")] = None,
+    label_smoothing: Annotated[float, typer.Option(help="Of cross_entropy, 0 to 1.")] = 0.0,
+    class_weights: Annotated[str | None, typer.Option(help="Of cross_entropy: one number per class, W,W,…")] = None,
+    ignore_index: Annotated[int | None, typer.Option(help="Of cross_entropy: a label that does not count.")] = None,
+    batch_norm: Annotated[str, typer.Option(help="frozen statistics, or update them from the batches.")] = "frozen",
+    shape: Annotated[list[str] | None, typer.Option(help="Fix an input: name=1x3x224x224. Repeat for more.")] = None,
+    input: Annotated[list[str] | None, typer.Option(help="Value to verify with: name=16000, or FILE.npz.")] = None,
+    fix: Annotated[list[str] | None, typer.Option(help="Make an input constant and fold what it decides: sr=16000.")] = None,
+    json: Json = False,
+) -> None:
+    """Make a bundle with training graphs: gradients, optimizer and evaluation in plain ONNX over the same weights."""
+    from edgeengine.errors import UserError
+    from edgeengine.gradients import LossOptions, Request, build_trainable
+
+    if batch_norm not in ("frozen", "update"):
+        raise UserError(f"--batch-norm {batch_norm!r}: give frozen or update")
+    request = Request(
+        train=train,
+        loss=loss,
+        optimizer=optimizer,
+        output=output,
+        options=LossOptions(_numbers(class_weights), label_smoothing, ignore_index),
+        weight_decay=weight_decay,
+        clip_norm=clip_norm,
+        update_statistics=batch_norm == "update",
+    )
+    with progress_bar() as bar:
+        bundle = build_trainable(
+            model,
+            output_bundle,
+            request,
+            shapes=parse_shapes(shape),
+            inputs=parse_inputs(input),
+            fix=parse_inputs(fix, "--fix"),
+            progress=noting(bar),
+        )
+    _report(bundle, json)
+
+
+def _numbers(text: str | None) -> tuple[float, ...]:
+    from edgeengine.errors import UserError
+
+    try:
+        return tuple(float(w) for w in text.split(",")) if text else ()
+    except ValueError as e:
+        raise UserError(f"--class-weights {text!r}: give numbers joined by commas") from e
+
+
+def _report(bundle: Bundle, json: bool) -> None:
+    spec = bundle.manifest.training
+    assert spec is not None
+    for text in spec.notes:
+        note(text)
+    elements = sum(_size(p.shape) for p in spec.parameters)
+    if json:
+        print_json(
+            {
+                "bundle": str(bundle.path),
+                "hash": bundle.hash,
+                "loss": spec.loss,
+                "optimizer": spec.optimizer_name,
+                "label": spec.label,
+                "parameters": spec.parameters,
+                "trained_elements": elements,
+                "frozen": spec.frozen,
+                "statistics": [s.name for s in spec.statistics],
+                "operators_on_path": spec.path,
+                "notes": spec.notes,
+            }
+        )
+        return
+    print_table(
+        f"{bundle.path}: {len(spec.parameters)} tensors train ({elements} numbers), {spec.frozen} stay frozen",
+        ["parameter", "shape", "decays"],
+        [[p.name, "x".join(map(str, p.shape)) or "scalar", "yes" if p.decays else "no"] for p in spec.parameters],
+    )
+    out.print(f"gradients pass through: {', '.join(f'{op} {n}' for op, n in spec.path.items())}", soft_wrap=True, markup=False)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for d in shape:
+        size *= d
+    return size

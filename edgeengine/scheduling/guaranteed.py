@@ -1,0 +1,44 @@
+"""Guaranteed jobs go first: what the verdict of admission rests on, whatever policy runs the rest.
+
+A guaranteed job's next subgraph starts on the processor of its route as soon as that is free, by fixed priority. While one waits,
+nothing of lower priority begins on any processor of the same group (those that exclude each other, directly or through a third).
+"""
+
+from __future__ import annotations
+
+from edgeengine.events import AnyAction, Start
+from edgeengine.scheduling.job import Job, Move
+from edgeengine.scheduling.view import View
+
+
+def start_guaranteed(view: View, now: int) -> tuple[list[AnyAction], int]:
+    """The starts, and the mask of what the other jobs may not use now."""
+    busy = view.busy_mask
+    ready = [j for j in view.ready if j.task.guarantee is not None]
+    if not ready:
+        return [], busy
+    actions: list[AnyAction] = []
+    for job in sorted(ready, key=_priority):
+        move = next_move(job)
+        if move is None:
+            continue
+        if view.can_start(move.processor, now, busy):
+            busy |= move.processor.mask
+            actions.append(Start(job.task.name, job.index, move.subgraph, move.processor.name))
+        else:
+            busy |= view.group_mask(move.processor)
+    return actions, busy
+
+
+def next_move(job: Job) -> Move | None:
+    """Along the task's guaranteed route; the fastest where that processor is lost, and the guarantee void."""
+    assert job.task.guarantee is not None
+    route = set(job.task.guarantee.route)
+    moves = [m for m in job.task.moves[job.position] if m.processor.available]
+    own = [m for m in moves if (m.subgraph, m.processor.name) in route]
+    return min(own or moves, key=lambda m: m.p50_ns + job.task.best_ns[m.stop], default=None)
+
+
+def _priority(job: Job) -> tuple[int, int]:
+    assert job.task.guarantee is not None
+    return (job.task.guarantee.priority, job.index)

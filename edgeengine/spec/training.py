@@ -1,0 +1,69 @@
+"""What a bundle says about its training graphs: enough to train with ONNX Runtime and numpy alone."""
+
+from __future__ import annotations
+
+import msgspec
+
+from edgeengine.spec.tensor import TensorSpec
+
+
+class TrainedTensor(msgspec.Struct, frozen=True):
+    """A float32 tensor that training changes: an input of the gradient, evaluation and optimizer graphs by its `name`.
+
+    It starts as the bytes at `offset` of weights/base.bin, or, with offset -1, as the tensor of that name in
+    weights/adapters.safetensors. `gradient` is the output that holds its gradient, `decays` whether weight decay applies.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+    gradient: str
+    decays: bool = True
+
+
+class Statistic(msgspec.Struct, frozen=True):
+    """A running statistic of a normalization: an input by its `name`; its new value is the gradient graph's output `next`."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+    next: str
+
+
+class TrainingSpec(msgspec.Struct, frozen=True):
+    """The training graphs of a bundle and how their tensors belong together.
+
+    `gradient` takes the model's inputs, `label`, the parameters and the statistics; it gives `loss_output` (a scalar), the
+    gradients and the new statistics. `evaluation` takes the same and gives the loss and `prediction`. `optimizer` takes
+    `lr`, `step`, the parameters P, their gradients and P/SLOT for every slot; it gives P/next, P/SLOT/next and
+    `gradient_norm`. `merge`, where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those
+    are what a version holds in their place.
+
+    `path` counts the operators that gradients pass through; `frozen` the parameters that stay as they are.
+    """
+
+    gradient: str
+    evaluation: str
+    optimizer: str
+    loss: str
+    optimizer_name: str
+    label: TensorSpec
+    loss_output: str
+    prediction: str
+    metric: str
+    parameters: tuple[TrainedTensor, ...]
+    slots: tuple[str, ...]
+    statistics: tuple[Statistic, ...] = ()
+    merge: str = ""
+    merged: tuple[str, ...] = ()
+    adapters: str = ""
+    classes: int = 0
+    ignore_index: int | None = None
+    hyper: dict[str, float] = {}
+    path: dict[str, int] = {}
+    frozen: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(f for f in (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters) if f)

@@ -1,0 +1,7 @@
+"""Device side: training from a bundle, with ONNX Runtime, numpy and safetensors alone; versions and where they are kept."""
+
+from edgeengine.training.finetuning import FinetuneResult, finetune
+from edgeengine.training.serving import inference_session
+from edgeengine.training.trainer import Evaluation, StepRefused, StepResult, Trainer
+
+__all__ = ["Evaluation", "FinetuneResult", "StepRefused", "StepResult", "Trainer", "finetune", "inference_session"]

@@ -1,0 +1,126 @@
+"""XRBench's usage scenarios as workloads given by latencies (Kwon et al., XRBench, MLSys 2023; figures as coded in its
+repository, github.com/XRBench/XRBench-MLSys2023, MIT).
+
+A period is the whole milliseconds of 1000 / FPS. A dependent model runs on the frame that its parent finished, and is due with
+it. Latencies are not XRBench's (its cost model is MAESTRO) but MACs / rate, so that a device is three numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from edgeengine.errors import UserError
+from edgeengine.workload.task import Task, Workload
+
+RUN_MS = 700  # the length of XRBench's runs
+
+# Multiply-accumulates in millions, summed over XRBench's layer lists (every layer counted as a dense convolution).
+MEGA_MACS = {
+    "KD": 5.3, "AS": 354.5, "ES": 1040.0, "GE": 2250.0, "HT": 3726.0, "PD": 7524.0, "ASR": 9664.0, "OD": 9707.0,
+    "DR": 16837.0, "DE": 18494.0, "SS": 20095.0,
+}  # fmt: skip
+FULL_NAMES = {
+    "KD": "res8_narrow", "AS": "ED_TCN", "ES": "RITNet", "GE": "FBNet_C", "HT": "hand_graph_cnn", "PD": "PlaneRCNN",
+    "ASR": "EM_24L", "OD": "D2go_FasterRCNN", "DR": "RGBd_200", "DE": "midas_v21_small", "SS": "HRViT_b1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of a scenario: frames per second, and the model whose frame it needs with the probability that it is needed."""
+
+    name: str
+    fps: int
+    after: str | None = None
+    probability: float = 1.0
+
+    @property
+    def period_ms(self) -> int:
+        return 1000 // self.fps
+
+
+_EYES = (Model("ES", 60), Model("GE", 60, "ES"))
+SCENARIOS: dict[str, tuple[Model, ...]] = {
+    "vr_gaming": (*_EYES, Model("HT", 45)),
+    "ar_gaming": (Model("HT", 45), Model("DE", 30), Model("PD", 15)),
+    "ar_assistant": (
+        Model("KD", 3), Model("ASR", 3, "KD", 0.5), Model("SS", 10), Model("DE", 30), Model("PD", 15), Model("OD", 10),
+    ),
+    "outdoor_activity_a": (Model("KD", 3), Model("ASR", 3, "KD", 0.2), Model("SS", 10), Model("OD", 30)),
+    "outdoor_activity_b": (Model("KD", 3), Model("ASR", 3, "KD", 0.2), Model("OD", 30)),
+    "social_interaction_a": (*_EYES, Model("DR", 30), Model("HT", 45)),
+    "social_interaction_b": (*_EYES, Model("AS", 30)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A device for these scenarios: tera-MACs per second and watts by processor.
+
+    `unsupported` and `slower` correct single models: pairs (model, processor) that do not run, and (model, processor) ->
+    latency as a multiple of that on the CPU.
+    """
+
+    tera_macs_s: Mapping[str, float]
+    watts: Mapping[str, float]
+    unsupported: frozenset[tuple[str, str]] = frozenset({("ASR", "npu"), ("PD", "npu")})
+    slower: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def latency_ms(self, model: str) -> dict[str, float]:
+        plain = {p: MEGA_MACS[model] / 1e3 / rate for p, rate in self.tera_macs_s.items() if (model, p) not in self.unsupported}
+        return {p: plain["cpu"] * self.slower[model, p] if (model, p) in self.slower else ms for p, ms in plain.items()}
+
+
+_SMALL_ON_GPU = {("KD", "gpu"): 1.6, ("AS", "gpu"): 1.6}  # launch-bound nets
+_WATTS = {"cpu": 3.0, "gpu": 4.0, "npu": 2.0}
+DEVICES = {
+    "a": Rates({"cpu": 0.1, "gpu": 0.5, "npu": 2.0}, _WATTS, slower=_SMALL_ON_GPU),
+    "b": Rates({"cpu": 0.4, "gpu": 1.0, "npu": 2.0}, _WATTS, slower=_SMALL_ON_GPU),
+}
+
+
+def xr_workload(scenario: str, device: str | Rates = "a", *, scale: float = 1.0, segments: int = 1) -> Workload:
+    """The scenario on the device, every latency times `scale`, every model in `segments` equal parts.
+
+    Energies (mJ) are latency x watts. Raises UserError for an unknown scenario or device.
+    """
+    rates = _known(DEVICES, device, "XR device") if isinstance(device, str) else device
+    latency = {
+        m.name: {p: ms * scale for p, ms in rates.latency_ms(m.name).items()} for m in _known(SCENARIOS, scenario, "scenario")
+    }
+    energy = {name: {p: ms * rates.watts[p] for p, ms in by.items()} for name, by in latency.items()}
+    return workload_of(scenario, latency, energy, segments=segments)
+
+
+def workload_of(
+    scenario: str,
+    latency_ms: Mapping[str, Mapping[str, float]],
+    energy_mj: Mapping[str, Mapping[str, float]],
+    *,
+    segments: int = 1,
+) -> Workload:
+    """The scenario with these latencies and energies by model and processor."""
+    tasks = tuple(
+        Task(
+            name=m.name,
+            period_ms=None if m.after else float(m.period_ms),
+            deadline_ms=float(m.period_ms),
+            after=m.after,
+            probability=m.probability,
+            latency_ms=dict(latency_ms[m.name]),
+            energy_mj=dict(energy_mj[m.name]),
+            segments=segments,
+        )
+        for m in _known(SCENARIOS, scenario, "scenario")
+    )
+    return Workload(tasks=tasks, path=f"xr:{scenario}", sha256=hashlib.sha256(msgspec.json.encode(tasks)).hexdigest())
+
+
+def _known(table, name: str, what: str):  # type: ignore[no-untyped-def]
+    if name not in table:
+        raise UserError(f"there is no {what} {name!r}; choose one of {', '.join(table)}")
+    return table[name]

@@ -1,0 +1,39 @@
+"""docs/how-to/finetune.md does what it says: its commands and its program run, in order, in one folder."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.graph.onnxes import model, node, weight, x_in
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "finetune.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), flags=re.S)
+
+
+def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnx
+
+    from edgeengine.cli.main import app
+
+    rng = np.random.default_rng(3)
+    nodes = [node("MatMul", ["x", "w1"], ["h"]), node("Relu", ["h"], ["r"]), node("MatMul", ["r", "w2"], ["y"])]
+    weights = [weight("w1", rng.standard_normal((4, 8)) / 2), weight("w2", rng.standard_normal((8, 2)) / 3)]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    onnx.save(model(nodes, [x_in("N", 4)], ["y"], weights), "model.onnx")
+    x = rng.standard_normal((200, 4)).astype(np.float32)
+    np.savez("examples.npz", x=x, label=(x[:, 0] > x[:, 1]).astype(np.int64))
+    for line in "".join(blocks("")).splitlines():
+        words = shlex.split(line)
+        assert words[0] == "edgeengine"
+        app(words[1:], standalone_mode=False)
+    for program in blocks("python"):
+        exec(program, {"x": x, "label": (x[:, 0] > x[:, 1]).astype(np.int64)})
