@@ -146,7 +146,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Cancel all jobs, let their runs end (cut short where that can be done), join all threads. Does nothing a second time."""
+        """Cancel all jobs, let their runs end (cut short where that can be done), join all threads. Twice does no more."""
         if self._closed:
             return
         self._running = False

@@ -68,6 +68,7 @@ class Worker:
             if last and self._samples.check and not job.task.train:
                 self._require_numbers(task, tensors, outputs)
             self._health.good_run()
+            self._failed.clear()
             self._samples.keep((task, subgraph), tensors, outputs)
             tensors.update(outputs)
             if last and not job.cancelling:
@@ -133,7 +134,7 @@ class Worker:
             at_ns = clock.now_ns() + health.pause_ns
             while (item := self.mailbox.get(at_ns)) is not None:  # nothing but a STOP comes to a processor that is lost
                 if item is STOP:
-                    return item  # type: ignore[no-any-return]
+                    return item  # type: ignore[return-value]
             if self._real_time:
                 real_time(0)
             well = all(self._samples.probe(key, self._executables[key], fed) for key, fed in self._failed.items())

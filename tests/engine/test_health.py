@@ -1,4 +1,4 @@
-"""A processor that goes wrong is quarantined and probed back; jobs fail or go elsewhere; nothing is lost and nothing waits for ever."""
+"""A processor that goes wrong is quarantined and probed back; jobs fail or go elsewhere; nothing is lost or waits for ever."""
 
 from __future__ import annotations
 
