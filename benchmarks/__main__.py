@@ -13,6 +13,7 @@ from benchmarks import (
     decision,
     end_to_start,
     memory,
+    profiles,
     search_curve,
     simulator,
     submit_to_result,
@@ -22,7 +23,7 @@ from benchmarks.harness import document, table
 
 BENCHMARKS = {
     module.__name__.rpartition(".")[2].replace("_", "-"): module.run
-    for module in (end_to_start, submit_to_start, submit_to_result, decision, simulator, memory, search_curve, cuts)
+    for module in (end_to_start, submit_to_start, submit_to_result, decision, simulator, memory, search_curve, profiles, cuts)
 }
 RESULTS = Path(__file__).with_name("results") / "latest.json"
 

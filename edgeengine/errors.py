@@ -42,6 +42,10 @@ class DeviceError(EdgeEngineError):
     exit_code = 4
 
 
+class DeviceLost(DeviceError):
+    """The device is gone, or its driver must start anew: no later run of what is loaded there need be tried."""
+
+
 class InternalError(EdgeEngineError):
     """Our defect. Please report it with the message."""
 

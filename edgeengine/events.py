@@ -59,12 +59,15 @@ class Finished(Event, tag="finished", gc=False):
     duration_ns: int
 
 
-class Failed(Event, tag="failed", gc=False):
+class Failed(Event, tag="failed", gc=False, omit_defaults=True):
+    """`lost`: so did the processor, which starts nothing more until it is back."""
+
     task: str
     index: int
     subgraph: str
     processor: str
     cause: str
+    lost: bool = False
 
 
 class ProcessorLost(Event, tag="processor_lost", gc=False):

@@ -77,8 +77,9 @@ def command(
                 rows = _back_to_back(bundle, inputs, processors, providers, store, seconds, width, again, bar)
             if period_ms is not None:
                 bar(f"measuring every {period_ms:g} ms", 0.0)
-                rows += _at_period(bundle, processors, rows, inputs, period_ms, max(seconds, 20 * period_ms / 1e3))
-                store.put(rows)
+                periodic = _at_period(bundle, processors, rows, inputs, period_ms, max(seconds, 20 * period_ms / 1e3))
+                store.put(periodic)
+                rows += periodic
     finally:
         for provider in providers.values():
             provider.close()

@@ -16,6 +16,7 @@ from edgeengine.bundle import Bundle
 from edgeengine.clock import ORDER_MAIN, Clock, MonotonicClock
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.engine.dataflow import DataFlow, JobData
+from edgeengine.engine.health import Samples
 from edgeengine.engine.loading import load_executables, open_bundles, open_sources
 from edgeengine.engine.priming import prime_windows
 from edgeengine.engine.result import JobFuture, JobResult, ResultStream
@@ -53,6 +54,7 @@ class Engine:
         sinks: where the JobResult of each ended job of a task goes, by task. Sources and sinks that hold something open are
             opened on entering and closed at the end.
         clock, providers: replaced in tests.
+        check_outputs: a job whose outputs hold NaN fails (training excepted). False for models that mean it.
         keep_jobs, keep_log: keep ended jobs in `jobs`, scheduler steps in `log`. They grow with the run.
 
     Raises UserError for a workload that cannot run here, DeviceError when a subgraph cannot be loaded.
@@ -71,6 +73,7 @@ class Engine:
         sinks: dict[str, Sink] | None = None,
         clock: Clock | None = None,
         providers: dict[str, Provider] | None = None,
+        check_outputs: bool = True,
         keep_jobs: bool = False,
         keep_log: bool = False,
     ):
@@ -103,6 +106,7 @@ class Engine:
         self._entered = False
         self._running = self._closed = False
         self._keep_jobs = keep_jobs
+        self._samples = Samples(check_outputs)
         self.jobs: list[Job] = []
 
     # ---- life ----
@@ -124,7 +128,9 @@ class Engine:
         prime_windows(self._workload, self._plan, self._data, executables)
         for index, processor in enumerate(self._plan.processors):
             if processor.name in executables:
-                self._workers.append(Worker(processor, index, self._runtime, self._data, executables[processor.name]))
+                self._workers.append(
+                    Worker(processor, index, self._runtime, self._data, executables[processor.name], self._samples)
+                )
         # Its thread is born here, not on a pinned real-time worker, which it would take after.
         self._callbacks = ThreadPoolExecutor(1, "edgeengine callbacks")
         self._callbacks.submit(int)
@@ -140,7 +146,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Cancel what waits, let what runs end, join all threads. Does nothing a second time."""
+        """Cancel all jobs, let their runs end (cut short where that can be done), join all threads. Twice does no more."""
         if self._closed:
             return
         self._running = False

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from edgeengine.clock import ORDER_MAIN, Clock, Mailbox
 from edgeengine.errors import InternalError, UserError
-from edgeengine.events import AnyAction, AnyEvent, Cancelled, Hold, Start, Wake
+from edgeengine.events import AnyAction, AnyEvent, Cancel, Cancelled, Hold, Start, Wake
 from edgeengine.scheduling import Job, Scheduler
 from edgeengine.scheduling.follow_up import follow_ups
 
@@ -36,6 +36,7 @@ class Runtime:
         self.stop_ns = stop_ns
         self.released_all = False  # the timer has no more releases
         self.workers: dict[str, Mailbox] = {}
+        self.running: dict[str, tuple[str, int, Callable[[], None]]] = {}  # by processor: task, index, how to cut the run short
         self.timer: Mailbox | None = None
         self.drained = clock.mailbox(ORDER_MAIN, 0)
         self.failure: BaseException | None = None  # of the scheduler or a thread of ours: the run is over
@@ -141,11 +142,19 @@ class Runtime:
                     own = action
                 else:
                     self.workers[action.processor].put(action)
+            elif type(action) is Cancel:
+                self._cut_short(action.task, action.index)
             elif type(action) is Wake:
                 self._wake(action.at_ns)
             elif type(action) is Hold:
                 self._wake(action.until_ns)
         return own
+
+    def _cut_short(self, task: str, index: int) -> None:
+        """A run not here yet sees for itself that its job is being cancelled; one that cannot be cut short ends by itself."""
+        for running_task, running_index, terminate in list(self.running.values()):
+            if (running_task, running_index) == (task, index):
+                terminate()
 
     def _wake(self, at_ns: int) -> None:
         assert self.timer is not None

@@ -40,6 +40,7 @@ from edgeengine.scheduling.job import (
     READY,
     REJECTED,
     RUNNING,
+    UNREACHABLE_NS,
     Job,
     Move,
     ProcessorState,
@@ -80,6 +81,7 @@ class Scheduler:
         if prepare is not None:
             prepare(self._view)
         self._now = 0
+        self._lost: dict[str, str] = {}  # processor -> why, until it is back
         self._undecided = False  # releases came for which the policy was not asked yet
         self.ended: list[Job] = []
         self.log: list[LogLine] | None = [] if keep_log else None
@@ -188,8 +190,7 @@ class Scheduler:
         spent = job.move.energy_mj
         job.energy_mj = None if spent is None or job.energy_mj is None else job.energy_mj + spent
         if job.position < job.task.segments:
-            job.state = READY
-            self._ready[job] = None
+            self._make_ready(job)
         elif job.deadline_ns is not None and self._now > job.deadline_ns:
             self._end(job, LATE, "finished after its deadline")
         else:
@@ -200,7 +201,9 @@ class Scheduler:
         job = self._vacate(e.processor, e.task, e.index, e.subgraph)
         if job is not None:
             self._end(job, FAILED, e.cause)
-        return job is not None
+        if e.lost:
+            self._lose(e.processor, e.cause)
+        return job is not None or e.lost
 
     def _cancelled(self, e: Cancelled, actions: list[AnyAction]) -> bool:
         job = self._jobs.get((e.task, e.index))
@@ -217,24 +220,37 @@ class Scheduler:
         return (e.task, e.index) in self._jobs
 
     def _processor_lost(self, e: ProcessorLost, _: list[AnyAction]) -> bool:
+        self._lose(e.processor, e.cause)
         p = self._processors[e.processor]
-        p.available = False
-        self._refresh_tasks()
         if p.job is not None:
             job = self._vacate(p.name, p.job.task.name, p.job.index, p.move.subgraph if p.move else "")
             assert job is not None
             if job.cancelling:
                 self._end(job, DROPPED, job.cause or "cancelled")
-            elif any(m.processor.available for m in job.task.moves[job.position]):
-                job.state = READY  # its inputs are still there: another processor may run the subgraph
+            elif job.remaining_ns < UNREACHABLE_NS:
                 job.task.unstarted += job.position == 0
-                self._ready[job] = None
+                self._make_ready(job)  # its inputs are still there: another processor may run the subgraph
             else:
                 self._end(job, FAILED, f"processor lost: {e.cause}")
         return True
 
+    def _lose(self, processor: str, cause: str) -> None:
+        """The processor starts nothing more; what waits and cannot end without it fails now, rather than wait for what may
+        never come.
+        """
+        self._processors[processor].available = False
+        self._lost[processor] = cause
+        self._refresh_tasks()
+        for job in [j for j in self._ready if j.remaining_ns >= UNREACHABLE_NS]:
+            if job.state == READY:
+                self._end(job, FAILED, self._no_processor())
+
+    def _no_processor(self) -> str:
+        return "no processor left: " + "; ".join(f"{name} is lost ({cause})" for name, cause in self._lost.items())
+
     def _processor_back(self, e: ProcessorBack, _: list[AnyAction]) -> bool:
         self._processors[e.processor].available = True
+        self._lost.pop(e.processor, None)
         self._refresh_tasks()
         return True
 
@@ -325,9 +341,15 @@ class Scheduler:
                 job.blockers += 1
             task.tail = job
         if job.blockers == 0:
-            job.state = READY
-            self._ready[job] = None
+            self._make_ready(job)
         return job
+
+    def _make_ready(self, job: Job) -> None:
+        """The job may start its next subgraph; it fails where the processors that are lost leave no way to its end."""
+        job.state = READY
+        self._ready[job] = None
+        if self._lost and job.remaining_ns >= UNREACHABLE_NS:
+            self._end(job, FAILED, self._no_processor())
 
     def _block(self, job: Job) -> None:
         job.blockers += 1
@@ -338,8 +360,7 @@ class Scheduler:
     def _unblock(self, job: Job) -> None:
         job.blockers -= 1
         if job.blockers == 0:
-            job.state = READY
-            self._ready[job] = None
+            self._make_ready(job)
 
     def _vacate(self, processor: str, task: str, index: int, subgraph: str) -> Job | None:
         """Take the job off its processor; None if that run is not there any more (the processor was lost meanwhile)."""

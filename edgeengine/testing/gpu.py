@@ -22,7 +22,7 @@ from edgeengine.bundle import Bundle
 from edgeengine.clock import ORDER_FINISH, Clock
 from edgeengine.devices.providers.base import Executable, Tensors
 from edgeengine.devices.providers.cpu import CpuProvider
-from edgeengine.errors import DeviceError
+from edgeengine.errors import DeviceLost
 from edgeengine.spec import Fallback, Placement, Processor, Step, SubgraphSpec
 
 
@@ -39,7 +39,7 @@ class Faults:
         told: whether the placement owns up to them (False: no placement is given, as by a runtime that does not tell).
         corun: factor on a run that starts while another processor of this provider is busy.
         switch_ns: added when the processor ran another subgraph before.
-        lost_after: runs after which every run raises DeviceError (the device is gone, or another process holds it).
+        lost_after: runs after which every run raises DeviceLost (the device is gone, or another process holds it).
     """
 
     early_return: bool = False
@@ -124,7 +124,7 @@ class _FakeGpuExecutable:
         gpu, queue, faults = self._gpu, self._queue, self._gpu.faults
         gpu.runs += 1
         if faults.lost_after is not None and gpu.runs > faults.lost_after:
-            raise DeviceError(f"{self._subgraph.name}: run failed: the device is lost")
+            raise DeviceLost(f"{self._subgraph.name}: run failed: the device is lost")
         now = gpu.clock.now_ns()
         queue.settle(now)
         in_device = {t.name: feeds[t.name].copy() for t in self._subgraph.inputs if t.name in feeds}

@@ -110,6 +110,15 @@ def test_a_share_is_measured_the_rest_is_predicted_and_only_the_first_is_kept(
     assert few.code == 2 and "does not reach the whole model" in few.err
 
 
+def test_what_was_predicted_is_not_kept_with_what_was_measured_at_the_period(cli: Any, model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="the extra fit is not installed")
+    done = cli("profile", model, "--share", "0.5", "--seconds", "0.5", "--period-ms", "20", "--json")
+    assert done.code == 0, done.err
+    assert {r["ended"] for r in json.loads(done.out)["rows"]} >= {"predicted"}
+    stored = ProfileStore(tmp_path / "state/edgeengine/profile.sqlite").rows(device_id())
+    assert len({r.condition for r in stored}) == 2 and all(r.latency.n and r.ended != "predicted" for r in stored)
+
+
 def test_what_is_known_is_not_measured_again_unless_asked(cli: Any, gpu: Any, model: Path) -> None:
     made = gpu()
     cli("profile", model)

@@ -68,12 +68,17 @@ def test_outputs_belong_to_the_caller(bundles: dict[str, Bundle]) -> None:
     np.testing.assert_array_equal(first, kept)
 
 
-def test_what_cannot_run_is_a_device_error_of_one_line(bundles: dict[str, Bundle], tmp_path: Path) -> None:
+def test_what_cannot_run_is_an_error_of_one_line(bundles: dict[str, Bundle], tmp_path: Path) -> None:
     provider = CpuProvider()
     p = provider.discover((0,))[0]
     executable = provider.load(bundles["scale"], step(bundles["scale"], p), p)
-    for feeds, what in (({}, "'x' was not given"), ({"x": X[:, :2]}, "run failed"), ({"x": X.astype(int)}, "run failed")):
-        with pytest.raises(DeviceError, match=what) as e:
+    faults = (
+        ({}, UserError, "'x' was not given"),  # whoever calls is at fault, not the device
+        ({"x": X[:, :2]}, DeviceError, "run failed"),
+        ({"x": X.astype(int)}, DeviceError, "run failed"),
+    )
+    for feeds, kind, what in faults:
+        with pytest.raises(kind, match=what) as e:
             executable.run(feeds)
         assert "\n" not in str(e.value)
     missing = bare_bundle("nothing", 1)

@@ -234,13 +234,14 @@ def test_late_news_of_a_lost_processor_is_ignored() -> None:
     assert d.ended["t", 0].outcome == "met"
 
 
-def test_jobs_wait_for_a_processor_that_comes_back() -> None:
+def test_job_that_no_processor_left_can_finish_fails_at_once_and_the_next_runs_when_it_is_back() -> None:
     d = driver({"name": "t"})
     d.lose("p")
     d.release("t")
-    assert not d.running
+    assert (d.ended["t", 0].outcome, d.ended["t", 0].cause) == ("failed", "no processor left: p is lost (unplugged)")
     d.back("p")
-    assert d.running["p"].index == 0
+    d.release("t")
+    assert d.running["p"].index == 1
 
 
 def test_unusable_processor_is_never_used() -> None:

@@ -17,6 +17,9 @@ Tensors = dict[str, np.ndarray]
 class Executable(Protocol):
     """A loaded subgraph. `run` may be called from several threads at once.
 
+    One that can be cut short has a method `begin() -> Run` too: a fresh object for one run, with the same `run(feeds)` and a
+    `terminate()` that another thread may call at any moment; the run then raises.
+
     `placement` says which provider took which nodes, None where there is nothing to tell (the null provider).
     """
 

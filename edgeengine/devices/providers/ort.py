@@ -85,11 +85,14 @@ class Session:
         self._inputs = [i.name for i in session.get_inputs()]
         self._outputs = [o.name for o in session.get_outputs()]
 
-    def run(self, feeds: Tensors) -> Tensors:
+    def begin(self) -> Run:
+        return Run(self)
+
+    def run(self, feeds: Tensors, options: ort.RunOptions | None = None) -> Tensors:
         try:
-            outputs: list[np.ndarray] = self._session.run(self._outputs, {n: feeds[n] for n in self._inputs})
+            outputs: list[np.ndarray] = self._session.run(self._outputs, {n: feeds[n] for n in self._inputs}, options)
         except KeyError as e:
-            raise DeviceError(f"{self._file.name}: input {e.args[0]!r} was not given") from e
+            raise UserError(f"{self._file.name}: input {e.args[0]!r} was not given") from e
         except Exception as e:
             raise DeviceError(f"{self._file.name}: run failed: {first_line(e)}") from e
         return dict(zip(self._outputs, outputs, strict=True))
@@ -106,6 +109,23 @@ class Session:
             return time_share(self._tracing, lambda session: session.run(self._outputs, given)) or None
         except Exception as e:  # ONNX Runtime's errors have no common base below Exception
             raise DeviceError(f"{self._file.name}: cannot be traced: {first_line(e)}") from e
+
+
+class Run:
+    """One run of a session, which another thread may cut short between two nodes. The options are its own: `terminate` holds for
+    every later run that is given the same.
+    """
+
+    __slots__ = ("_options", "_session")
+
+    def __init__(self, session: Session):
+        self._session, self._options = session, ort.RunOptions()
+
+    def run(self, feeds: Tensors) -> Tensors:
+        return self._session.run(feeds, self._options)
+
+    def terminate(self) -> None:
+        self._options.terminate = True
 
 
 def placement_of(session: ort.InferenceSession, asked: str, log: Sequence[str] = ()) -> Placement:
