@@ -69,6 +69,8 @@ def command(
         raise UserError(f"simulate: --seconds must be positive, not {seconds}")
     if not 1 <= seeds <= 10_000 or not 1 <= workers <= 1000 or not 0 <= max_miss < 1:
         raise UserError("simulate: --seeds from 1 to 10,000, --workers from 1 to 1,000, --max-miss at least 0 and below 1")
+    if not sweep and (plot is not None or kept is not None or cluster is not None or backend != "local" or workers > 1):
+        raise UserError("simulate: --plot, --kept, --workers, --backend and --cluster are for --sweep; give one")
     tasks = load_workload(workload)
     if seeds > 1 or sweep or find is not None:
         from edgeengine.cli.sweep import Many, Planner, simulate_many

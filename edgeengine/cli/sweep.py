@@ -52,8 +52,6 @@ def simulate_many(question: Question, how: Many, json: bool) -> None:
     """Raises UserError for keys that do not exist or options that do not go together."""
     if how.find is not None and how.sweep:
         raise UserError("simulate: --find searches one key; give it or --sweep, not both")
-    if how.plot is not None and not how.sweep:
-        raise UserError("simulate: --plot draws a sweep; give --sweep as well")
     if how.find is not None:
         _find(question, how.find, json)
     elif how.sweep:

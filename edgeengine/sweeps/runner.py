@@ -70,7 +70,12 @@ def _answers(
         if backend == "dask":
             here = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
             where = {"address": cluster} if cluster else here
-            stack.enter_context(distributed.Client(**where))  # type: ignore[no-untyped-call]
+            try:
+                stack.enter_context(distributed.Client(**where))  # type: ignore[no-untyped-call]
+            except OSError as e:
+                raise UserError(
+                    f"no Dask scheduler answers at {cluster or 'this machine'} ({e}); start one, or leave out --cluster"
+                ) from e
             stack.enter_context(joblib.parallel_config(backend="dask"))
         pool = joblib.Parallel(n_jobs=-1 if backend == "dask" else workers, return_as="generator_unordered")
         yield from pool(joblib.delayed(_pair)(question, p) for p in wanted)

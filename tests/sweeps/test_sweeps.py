@@ -155,6 +155,13 @@ def test_the_frontier_is_one_page(tmp_path: Path) -> None:
         frontier_html("w.toml", AXES[1:], [])
 
 
+def test_a_cluster_that_does_not_answer() -> None:
+    import dask
+
+    with dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}), pytest.raises(UserError, match="no Dask scheduler"):
+        run_points(QUESTION, [{}], backend="dask", cluster="tcp://127.0.0.1:1")
+
+
 def test_a_backend_that_is_not_there() -> None:
     with pytest.raises(UserError, match="unknown backend 'grid'"):
         run_points(QUESTION, [{}], backend="grid")
