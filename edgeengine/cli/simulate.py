@@ -54,14 +54,13 @@ def command(
     json: Json = False,
 ) -> None:
     """Would these tasks meet their deadlines? Simulated from the profile of this machine, or from stated latencies."""
+    from edgeengine.cli.sweep import Many, Planner, simulate_many
+    from edgeengine.engine.prepare import Prepared
     from edgeengine.errors import UserError
-    from edgeengine.planning.objectives import xr_frames
-    from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
     from edgeengine.scheduling import make_policy
-    from edgeengine.simulation import make_execution_times, simulate
+    from edgeengine.simulation import make_execution_times
+    from edgeengine.sweeps import Question
     from edgeengine.workload import load_workload
-    from edgeengine.workload.file import XR
-    from edgeengine.workload.xr_score import xr_score
 
     make_policy(policy)  # an unknown one is said before anything is measured
     make_execution_times(times, seed)
@@ -71,45 +70,56 @@ def command(
         raise UserError("simulate: --seeds from 1 to 10,000, --workers from 1 to 1,000, --max-miss at least 0 and below 1")
     if not sweep and (plot is not None or kept is not None or cluster is not None or backend != "local" or workers > 1):
         raise UserError("simulate: --plot, --kept, --workers, --backend and --cluster are for --sweep; give one")
+    many = seeds > 1 or bool(sweep) or find is not None
+    if many and (output is not None or jobs is not None):
+        raise UserError("simulate: -o and --jobs are for one run; with --seeds, --sweep or --find use --json")
     tasks = load_workload(workload)
-    if seeds > 1 or sweep or find is not None:
-        from edgeengine.cli.sweep import Many, Planner, simulate_many
-        from edgeengine.sweeps import Question
-
-        if output is not None or jobs is not None:
-            raise UserError("simulate: -o and --jobs are for one run; with --seeds, --sweep or --find use --json")
+    if many:
         varied = device or next((text for text in [*(sweep or ()), find or ""] if text.startswith("device=")), None)
         planner = Planner(None if _is_described(tasks, varied, plan) else _known(tasks, plan, state, False).plan)
         question = Question(tasks, planner, device, policy, times, seconds, seed, seeds, max_miss)
         simulate_many(question, Many(sweep or (), find, workers, backend, cluster, kept, plot), json)
-        return
-    if _is_described(tasks, device, plan):
-        chosen, rows, machine = described_plan(tasks, device), [], []
+    elif _is_described(tasks, device, plan):
+        _once(tasks, Prepared(described_plan(tasks, device), []), policy, times, seconds, seed, output, jobs, json)
     else:
-        known = _known(tasks, plan, state, output is not None)
-        chosen, rows, machine = known.plan, known.rows, known.machine
-    execution = make_execution_times(times, seed)
+        _once(tasks, _known(tasks, plan, state, output is not None), policy, times, seconds, seed, output, jobs, json)
+
+
+def _once(
+    tasks: Workload, known: Prepared, policy: str, times: str, seconds: float, seed: int,
+    output: str | None, jobs: str | None, json: bool,
+) -> None:  # fmt: skip
+    """One run: its files, and its table or document."""
+    from edgeengine.planning.objectives import xr_frames
+    from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
+    from edgeengine.scheduling import make_policy
+    from edgeengine.simulation import make_execution_times, simulate
+    from edgeengine.workload.file import XR
+    from edgeengine.workload.xr_score import xr_score
+
     done = simulate(
-        tasks, chosen, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed, keep_log=output is not None
-    )
-    document = run_document(
-        tasks, done.jobs, done.released, mode="simulated", policy=policy, seconds=seconds, seed=seed, times=times,
-        device=chosen.device,
+        tasks, known.plan, make_policy(policy), make_execution_times(times, seed),
+        stop_ns=round(seconds * 1e9), seed=seed, keep_log=output is not None,
     )  # fmt: skip
+    device = known.plan.device
+    document = run_document(
+        tasks, done.jobs, done.released, mode="simulated", policy=policy, seconds=seconds, seed=seed, times=times, device=device
+    )
     score = None
-    if workload.startswith(XR):
+    if tasks.path.startswith(XR):
         frames = xr_frames(done.jobs, seconds * 1e3)
         document["score"] = score = {"strict": xr_score(frames, strict=True), "as_coded": xr_score(frames, strict=False)}
     if jobs is not None:
         write_file(Path(jobs), jobs_csv(done.jobs))
     if output is not None:
         write_run_folder(
-            Path(output), document=document, plan=chosen, log=done.log or [], jobs=done.jobs, rows=rows, machine=machine
-        )
+            Path(output), document=document, plan=known.plan, log=done.log or [], jobs=done.jobs,
+            rows=known.rows, machine=known.machine,
+        )  # fmt: skip
     if json:
         print_json(document)
     else:
-        print_rows(f"simulated {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], done.jobs)  # type: ignore[arg-type]
+        print_rows(f"simulated {seconds:g} s, policy {policy}, {device}", document["tasks"], done.jobs)  # type: ignore[arg-type]
         if score is not None:
             note(f"XRBench score {score['strict']:.2f}, as coded {score['as_coded']:.2f}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ class Sink(Protocol):
         ...
 
 
-class _Queued:
+class _Queued(ABC):
     """Items wait in a bounded queue for the sink's own thread. When it is full the oldest goes: for whoever acts on results,
     the newest counts. `delivered`, `dropped` (full queue) and `failed` count items; `fault` is the latest failure.
     """
@@ -79,8 +80,8 @@ class _Queued:
             else:
                 self.delivered += 1
 
-    def _deliver(self, item: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _deliver(self, item: Any) -> None: ...
 
 
 class CallbackSink(_Queued):
