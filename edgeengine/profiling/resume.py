@@ -9,6 +9,7 @@ from edgeengine.profiling.back_to_back import BACK_TO_BACK
 from edgeengine.profiling.candidate import Candidate, shapes_text
 from edgeengine.profiling.conditions import versions
 from edgeengine.spec import ProfileRow
+from edgeengine.spec.profile import PREDICTED
 
 
 def resume(
@@ -33,7 +34,8 @@ def resume(
 
 
 def _known(row: ProfileRow, width: float | None) -> bool:
-    """A predicted row has no samples."""
+    if row.ended == PREDICTED:  # by a version that kept these
+        return False
     if row.verdict == "wrong":
         return True
     return row.latency.n > 0 and (width is None or (row.half_width is not None and row.half_width <= width))
