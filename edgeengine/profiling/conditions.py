@@ -7,7 +7,7 @@ import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
-CPUS = Path("/sys/devices/system/cpu")
+from edgeengine.devices.providers.cpu import CPUS
 
 
 def versions() -> dict[str, str]:

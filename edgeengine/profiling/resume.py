@@ -1,4 +1,4 @@
-"""What need not be measured again: rows in the store that are complete, for these shapes and these versions."""
+"""What need not be measured again: rows in the store that are complete, for these shapes, options and versions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ def resume(
     """
     now = versions()
     good = {
-        (r.bundle, r.subgraph, r.processor, r.shapes): r
+        (r.bundle, r.subgraph, r.processor, r.options, r.shapes): r
         for r in stored
         if r.condition == BACK_TO_BACK and r.versions == now and _known(r, width)
     }
-    rows = [good.get((*c.unit, c.processor.name, shapes_text(c.subgraph, tensors[c.bundle.hash]))) for c in candidates]
+    rows = [
+        good.get((*c.unit, c.processor.name, c.processor.options, shapes_text(c.subgraph, tensors[c.bundle.hash])))
+        for c in candidates
+    ]
     left = {c.unit for c, row in zip(candidates, rows, strict=True) if row is None}
     return [c for c in candidates if c.unit in left], [
         r for c, r in zip(candidates, rows, strict=True) if r is not None and c.unit not in left

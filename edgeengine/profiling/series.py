@@ -171,4 +171,5 @@ class Series:
             governor=governor(c.processor.cores),
             switch_ns=median_low(self.switches) - median_low(self.samples) if measured and self.switches else None,
             reason=verdict.reason,
+            options=c.processor.options,
         )

@@ -120,4 +120,5 @@ def _predicted(candidate: Candidate, tensors: Tensors, device: str, median_ns: f
         versions=versions(),
         half_width=NORMAL_95 * float(deviation),
         ended=PREDICTED,
+        options=candidate.processor.options,
     )

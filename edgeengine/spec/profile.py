@@ -89,16 +89,16 @@ class Latency(msgspec.Struct, frozen=True):
 class ProfileRow(msgspec.Struct, frozen=True):
     """One measurement. Key: (bundle hash, device, processor, subgraph, shapes, condition).
 
-    `condition` is "back_to_back" or "period:<ms>". `shapes` is the canonical text of all input shapes: a row is never
-    reused for other shapes. `first_run_ns` and `create_ns` (session creation) are kept apart from the steady state.
-    `resident_bytes` is the growth of a process by the session alone, None where it could not be read. `half_width` is half the
-    95 % confidence interval of the median, as a share of it; `ended` says whether measuring stopped because that was narrow
+    `condition` is "back_to_back" or "period:<ms>". `shapes` is the canonical text of all input shapes, with the values of lone
+    integers: a row is never reused for others. `first_run_ns` and `create_ns` (session creation) are kept apart from the steady
+    state. `resident_bytes` is the growth of a process by the session alone, None where it could not be read. `half_width` is half
+    the 95 % confidence interval of the median, as a share of it; `ended` says whether measuring stopped because that was narrow
     enough ("width"), because time was up ("budget"), because it was "interrupted", or because it "failed"; a row that ended
-    PREDICTED was not measured, and no store keeps it. `verdict` is of the
-    outputs against the reference: "ok", "wrong", "unchecked", or "failed" where it could not be loaded or run; `max_diff` is the
-    greatest difference, as a share of the output's range, and `reason` says what is not right. `denormals` counts such values in
-    the outputs: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the
-    processor. `governor` is the clock policy of `cores` where it can be read.
+    PREDICTED was not measured, and no store keeps it. `verdict` is of the outputs against the reference: "ok", "wrong",
+    "unchecked", or "failed" where it could not be loaded or run; `max_diff` is the greatest difference, as a share of the range
+    of the output, and `reason` says what is not right. `denormals` counts such values in the outputs and `denormal_weights` in the
+    weights: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the processor.
+    `governor` is the clock policy of `cores` where it can be read. `options` are those of the processor.
     """
 
     bundle: str
@@ -119,10 +119,12 @@ class ProfileRow(msgspec.Struct, frozen=True):
     verdict: str = "unchecked"
     max_diff: float | None = None
     denormals: int = 0
+    denormal_weights: int = 0
     cores: tuple[int, ...] = ()
     governor: str = ""
     switch_ns: int | None = None
     reason: str = ""
+    options: tuple[tuple[str, str], ...] = ()
 
     @property
     def usable(self) -> bool:

@@ -24,7 +24,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeGpu]:
 
     def install(faults: Faults | None = None) -> FakeGpu:
         made = FakeGpu(VirtualClock(), compute_ns=2_000_000, faults=faults)
-        monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda: made.discover((0,)))
+        monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda *_: made.discover((0,)))
         monkeypatch.setattr("edgeengine.devices.providers.load_providers", lambda **_: {made.name: made})
         monkeypatch.setattr("edgeengine.engine.prepare.load_providers", lambda **_: {made.name: made})
         for module in ("back_to_back", "machine"):
@@ -69,6 +69,14 @@ def test_fallback_is_shown(cli: Any, gpu: Any, model: Path) -> None:
     assert done.code == 0
     assert "warning: s0_3 on gpu: 1 Relu fell back to CPUExecutionProvider: the fake GPU lacks it" in done.err.splitlines()
     assert any(line.split()[:1] == ["s0_3"] and "25.0%" in line for line in done.out.splitlines())
+
+
+def test_strict_holds_for_what_was_measured_before(cli: Any, gpu: Any, model: Path) -> None:
+    gpu(Faults(unsupported=frozenset({"Relu"})))
+    assert cli("profile", model).code == 0
+    done = cli("profile", model, "--strict")
+    assert done.code == 4 and "known to within" in done.err
+    assert "s0_2 on gpu: strict, and 1 of 3 nodes fell back" in done.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

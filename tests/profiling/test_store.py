@@ -144,7 +144,7 @@ def test_row_whose_latency_is_no_distribution_is_refused(tmp_path: Path, quantil
     document = json.loads(export_json([row()], [])[0])
     document["rows"][0]["latency"] = {"n": 3, "quantiles_ns": quantiles}
     (tmp_path / "p.json").write_text(json.dumps(document))
-    with pytest.raises(UserError, match="p.json: neither a profile store nor"):
+    with pytest.raises(UserError, match=r"p.json: neither a profile store nor"):
         read_profile(tmp_path / "p.json")
 
 
@@ -157,7 +157,7 @@ def test_store_of_another_machine_is_only_read(file: Path, tmp_path: Path) -> No
     db.close()
     before = {f: f.read_bytes() for f in (file, stranger)}
     assert read_profile(file) == ([row()], [MACHINE])
-    with pytest.raises(UserError, match="other.sqlite: not a usable profile store"):
+    with pytest.raises(UserError, match=r"other.sqlite: not a usable profile store"):
         read_profile(stranger)
     assert {f: f.read_bytes() for f in (file, stranger)} == before
 
@@ -167,7 +167,7 @@ def test_store_that_cannot_be_used_now_is_not_to_be_moved_away(file: Path, monke
     store = ProfileStore(file)
     with sqlite3.connect(file) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(UserError, match="cannot be used now.*another program holds it") as e:
+        with pytest.raises(UserError, match=r"cannot be used now.*another program holds it") as e:
             store.put([row()])
     other.close()
     assert "move it away" not in str(e.value)

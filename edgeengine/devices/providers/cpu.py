@@ -14,6 +14,8 @@ from edgeengine.devices.providers.base import Executable, subgraph_file
 from edgeengine.devices.providers.ort import CPU, Session, create, placement_of, session_options
 from edgeengine.spec import Processor, Step
 
+CPUS = Path("/sys/devices/system/cpu")
+
 
 class CpuProvider:
     name = CPU
@@ -25,14 +27,17 @@ class CpuProvider:
 
     def discover(self, cores: tuple[int, ...]) -> list[Processor]:
         single = [
-            Processor(name=f"cpu{c}", kind="cpu", provider=self.name, resources=(f"core{c}",), host_core=c, cores=(c,), threads=1)
+            Processor(
+                name=f"cpu{c}", kind="cpu", provider=self.name, resources=(f"core{c}",), host_core=c, cores=(c,), threads=1,
+                capacity=core_capacity(c),
+            )
             for c in cores
-        ]
+        ]  # fmt: skip
         if len(cores) < 2:
             return single
         everything = Processor(
             name="cpu-all", kind="cpu", provider=self.name, resources=tuple(f"core{c}" for c in cores),
-            host_core=cores[0], cores=cores, threads=len(cores),
+            host_core=cores[0], cores=cores, threads=len(cores), capacity=sum(p.capacity for p in single),
         )  # fmt: skip
         return [*single, everything]
 
@@ -49,6 +54,19 @@ class CpuProvider:
     def close(self) -> None:
         with self._lock:
             self._sessions.clear()
+
+
+def core_capacity(core: int, cpus: Path = CPUS) -> int:
+    """What tells big cores from little ones: the kernel's relative capacity, else the highest clock (kHz), else 0.
+
+    Source: the Linux kernel's documentation of sysfs (cpu_capacity; cpufreq/cpuinfo_max_freq).
+    """
+    for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
+        try:
+            return int((cpus / f"cpu{core}" / name).read_text())
+        except (OSError, ValueError):  # not of this kernel, a virtual machine, or no Linux
+            continue
+    return 0
 
 
 def _affinity(processor: Processor) -> str:
