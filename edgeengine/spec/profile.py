@@ -96,8 +96,9 @@ class ProfileRow(msgspec.Struct, frozen=True):
     enough ("width"), because time was up ("budget"), because it was "interrupted", or because it "failed"; a row that ended
     PREDICTED was not measured, and no store keeps it. `verdict` is of the outputs against the reference: "ok", "wrong",
     "unchecked", or "failed" where it could not be loaded or run; `max_diff` is the greatest difference, as a share of the range
-    of the output, and `reason` says what is not right. `denormals` counts such values in the outputs and `denormal_weights` in the
-    weights: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the processor.
+    of the output, and `reason` says what is not right. `denormals` counts such values in the outputs, `denormal_weights` those
+    in the weights: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the
+    processor.
     `governor` is the clock policy of `cores` where it can be read. `options` are those of the processor.
     """
 
