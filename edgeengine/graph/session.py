@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnxruntime as ort
@@ -24,11 +25,14 @@ RUNTIME_ERRORS = (
     ValueError,
 )
 
+# "/src/div.h:256 onnxruntime::Div<T>::Div(const OpKernelInfo&) [with T = long int] ": file, line and function of a failed check.
+_PLACE = re.compile(r"/\S+\.(?:cc|h):\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^\]]*\])? ")
+
 
 def first_line(error: Exception) -> str:
-    """ONNX Runtime's message, its first line, without the code it starts with."""
+    """ONNX Runtime's message, its first line, without the code it starts with and the places in its source."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return line.split(" : ", 3)[-1].removeprefix("FAIL : ")
+    return _PLACE.sub("", line.split(" : ", 3)[-1].removeprefix("FAIL : "))
 
 
 def create(

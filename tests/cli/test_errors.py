@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,12 @@ def _content(folder: Path) -> dict[str, bytes]:
     """All files but the state, which commands may start."""
     files = (f for f in folder.rglob("*") if f.is_file())
     return {str(f.relative_to(folder)): f.read_bytes() for f in files if "state" not in f.relative_to(folder).parts}
+
+
+@pytest.mark.parametrize("command", ["profile", "convert", "inspect"])
+def test_name_that_is_no_text_is_refused(cli: Any, command: str) -> None:
+    done = cli(command, os.fsdecode(b"bad\xff.onnx"))
+    assert done.code == 2 and "not UTF-8" in done.err and done.err.count("\n") == 1
 
 
 def test_bundle_that_was_changed_is_refused(cli: Any, bundles: dict[str, Bundle], tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class TorchSource:
         for name, example in self._examples.items():
             rows = np.arange(batch) % len(example) if name in self._axes else slice(None)
             values = example[rows] if example.ndim else example
-            if values.dtype.kind == "f" and draw:
+            if values.dtype.kind == "f" and values.size and draw:
                 spread, middle = float(example.std()) or 1.0, float(example.mean())
                 values = np.asarray(middle + spread * rng.standard_normal(values.shape), values.dtype)
             feeds[name] = values
