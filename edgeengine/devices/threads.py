@@ -6,10 +6,9 @@ Measuring code runs here as serving code does, on a thread pinned to the process
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 
-from edgeengine.clock import tighten_timer_slack
+from edgeengine.clock import Thread, tighten_timer_slack
 from edgeengine.spec import Processor
 
 WORKER_PRIORITY, TIMER_PRIORITY = 1, 2
@@ -28,7 +27,7 @@ def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
         except BaseException as e:  # noqa: BLE001  handed to the waiting thread
             failure.append(e)
 
-    thread = threading.Thread(target=body, name=f"edgeengine measuring {processor.name}", daemon=True)
+    thread = Thread(body, f"edgeengine measuring {processor.name}")
     thread.start()
     thread.join()
     if failure:
