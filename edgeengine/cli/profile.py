@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Measure latencies, check outputs, say what bounds each part; rows are kept as they come, for planning.
 
-    Interrupted, it goes on where it was when it is run again.
+    Interrupted, it goes on where it was when it is run again (with --share it begins anew).
     """
 
     from edgeengine.cli.profile_table import bounds, print_profile, remarks

@@ -6,6 +6,7 @@ Measuring code runs here as serving code does, on a thread pinned to the process
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 
 from edgeengine.clock import Thread, tighten_timer_slack
@@ -17,8 +18,10 @@ WORKER_PRIORITY, TIMER_PRIORITY = 1, 2
 def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
     """Run `code` on a fresh pinned thread, with a worker's priority, and wait; its exception is raised here."""
     failure: list[BaseException] = []
+    begun = threading.Event()
 
     def body() -> None:
+        begun.set()
         tighten_timer_slack()
         pin(processor.host_core)
         real_time(WORKER_PRIORITY)
@@ -28,7 +31,12 @@ def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
             failure.append(e)
 
     thread = Thread(body, f"edgeengine measuring {processor.name}")
-    thread.start()
+    try:
+        thread.start()
+    except KeyboardInterrupt:  # it may be on its way all the same
+        if begun.wait(1):
+            thread.join()
+        raise
     thread.join()
     if failure:
         raise failure[0]

@@ -48,7 +48,7 @@ def create(
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is raised
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
         options.enable_cpu_mem_arena = False
