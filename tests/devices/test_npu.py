@@ -174,7 +174,7 @@ def test_parts_with_free_dimensions_run_whole(provider: Accelerator, npu: Proces
 
 def test_free_shapes_fall_back_with_that_reason(provider: Accelerator, kept: Path) -> None:
     """The reason is the shape, not the operator: it is why we fix shapes before we ask."""
-    target = msgspec.structs.replace(provider._target(ROW.places[0], 0, ()), static=False)
+    target = msgspec.structs.replace(provider._target(ROW.places[0], 0), static=False)
     verdict, _ = Cache(kept).get(model_file("embedding"), "the embedding", {}, target)
     assert verdict.placement is not None and set(verdict.placement.nodes) == {CPU}
     assert {f.reason for f in verdict.placement.fallback} == {"Cannot get shape"}

@@ -36,7 +36,7 @@ def load_providers(
     Raises UserError when two claim one name, one cannot be made, or an option is unknown.
     """
     made: dict[str, Provider] = {CpuProvider.name: CpuProvider()}
-    check_names(options or (), {place.name for row in ROWS for place in row.places}, "options are given for processor")
+    check_names(options or (), {place.name for row in ROWS for place in row.places}, "processor that takes options:")
     for row in ROWS:
         if row.provider not in made and row.installed:
             made[row.provider] = Accelerator(row, options, cache)

@@ -67,8 +67,8 @@ class Accelerator:
     """The Provider of a row.
 
     `options` by processor name: provider options and session entries ("session.…", "ep.…") added to the row's; they go with the
-    processors discovered, and are used when one of these is loaded on. `cache`: where compiled models are kept, default the state
-    folder's. Raises UserError for an unknown or misspelt option.
+    processors discovered, and a processor's own are used wherever it is loaded on. `cache`: where compiled models are kept,
+    default the state folder's. Raises UserError for an unknown or misspelt option.
     """
 
     def __init__(self, row: Row, options: Mapping[str, Mapping[str, str]] | None = None, cache: Path | None = None):
@@ -90,7 +90,7 @@ class Accelerator:
         try:
             model = smallest_model(self._kept().folder)
             content = hashlib.sha256(model.read_bytes()).hexdigest()
-            verdict, _ = self._kept().get(model, content, {}, self._target(place, 0, self._given[place.name]), PROBE_TIMEOUT_S)
+            verdict, _ = self._kept().get(model, content, {}, self._target(place, 0), PROBE_TIMEOUT_S)
             reason, devices, emulated = verdict.error, verdict.devices, verdict.emulated
             if not reason and self.name not in (verdict.placement.nodes if verdict.placement else {}):
                 reason = "it took no node of a model that every accelerator can run"
@@ -151,9 +151,13 @@ class Accelerator:
                 return place, int(index or 0)
         raise UserError(f"{self.name} has no processor {processor!r}; it has {', '.join(p.name for p in self._row.places)}")
 
-    def _target(self, place: Place, index: int, given: Options) -> Target:
-        """Raises DeviceError where the plugin package does not say what it must, UserError for an unknown option."""
-        row, (own, entries) = self._row, _separate(self._row, given)
+    def _target(self, place: Place, index: int, given: Options = ()) -> Target:
+        """`given` are the processor's options; those of this provider stand where it has none.
+
+        Raises DeviceError where the plugin package does not say what it must, UserError for an unknown option.
+        """
+        merged = dict(self._given[place.name]) | dict(given)
+        row, (own, entries) = self._row, _separate(self._row, tuple(merged.items()))
         library, paths = "", {}
         if row.package:
             try:
