@@ -118,12 +118,12 @@ def best_chain(
 
 
 def equivalent(processors: Sequence[Processor]) -> list[list[Processor]]:
-    """Processors that differ only in which core they hold (core 0, core 1): one stands for all.
+    """Processors that differ only in which core they hold (core 0 and core 1 of one kind): one stands for all.
 
-    Cores of another capacity are others, and two accelerators of one provider may be unlike (integrated, discrete).
+    An accelerator is alone: two of one provider may be unlike (integrated, discrete).
     """
     groups: dict[tuple[object, ...], list[Processor]] = {}
     for p in processors:
         own = "" if p.kind == "cpu" else p.name
-        groups.setdefault((p.provider, p.kind, p.threads, p.emulated, p.capacity, p.options, own), []).append(p)
+        groups.setdefault((p.provider, p.kind, p.core_kind, p.threads, p.emulated, p.options, own), []).append(p)
     return list(groups.values())
