@@ -75,7 +75,7 @@ def command(
     live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed, strict=strict)
     document = run_document(
         tasks, live.jobs, live.released, mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
-        interrupted=live.interrupted,
+        interrupted=live.interrupted, abandoned=live.abandoned,
     )  # fmt: skip
     if jobs is not None:
         write_file(Path(jobs), jobs_csv(live.jobs))
@@ -85,6 +85,8 @@ def command(
         print_json(document)
     else:
         how = "live, interrupted" if live.interrupted else "live"
+        if live.abandoned:
+            how += f", {', '.join(live.abandoned)} hung"
         print_rows(f"{how}, {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], live.jobs)  # type: ignore[arg-type]
     if live.interrupted:
         sys.exit(130)
@@ -99,6 +101,7 @@ class Live:
     results: list[JobResult] = field(default_factory=list)
     released: dict[str, int] = field(default_factory=dict)
     interrupted: bool = False
+    abandoned: tuple[str, ...] = ()  # processors whose runs never returned
 
 
 def run_live(
@@ -133,7 +136,7 @@ def run_live(
     except KeyboardInterrupt:
         live.interrupted = True
     if engine is not None:
-        live.released = engine.released
+        live.released, live.abandoned = engine.released, engine.abandoned
     if stream is not None:
         live.results += stream
     return live

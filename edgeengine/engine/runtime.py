@@ -36,7 +36,7 @@ class Runtime:
         self.stop_ns = stop_ns
         self.released_all = False  # the timer has no more releases
         self.workers: dict[str, Mailbox] = {}
-        self.running: dict[str, tuple[str, int, Callable[[], None]]] = {}  # by processor: task, index, how to cut the run short
+        self.cut_short: Callable[[str, int], None] = lambda task, index: None  # the running job; see Watchdog
         self.timer: Mailbox | None = None
         self.drained = clock.mailbox(ORDER_MAIN, 0)
         self.failure: BaseException | None = None  # of the scheduler or a thread of ours: the run is over
@@ -143,18 +143,12 @@ class Runtime:
                 else:
                     self.workers[action.processor].put(action)
             elif type(action) is Cancel:
-                self._cut_short(action.task, action.index)
+                self.cut_short(action.task, action.index)
             elif type(action) is Wake:
                 self._wake(action.at_ns)
             elif type(action) is Hold:
                 self._wake(action.until_ns)
         return own
-
-    def _cut_short(self, task: str, index: int) -> None:
-        """A run not here yet sees for itself that its job is being cancelled; one that cannot be cut short ends by itself."""
-        for running_task, running_index, terminate in list(self.running.values()):
-            if (running_task, running_index) == (task, index):
-                terminate()
 
     def _wake(self, at_ns: int) -> None:
         assert self.timer is not None
