@@ -25,7 +25,7 @@ Executables = dict[tuple[str, str], Executable]  # (task, subgraph) -> loaded on
 class Worker:
     """Pinned to the processor's host core. Reports every failure of a provider or glue as a failed job and lives on.
 
-    Faults of the processor in a row lose it (see Health), so does a run that hangs (see Watchdog): it then starts nothing, and the
+    Faults of the processor in a row lose it (see Health), and so does a run that hangs (see Watchdog): it starts nothing, and the
     worker, once it is free, probes it until it is back.
     """
 
