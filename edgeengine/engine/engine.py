@@ -29,6 +29,7 @@ from edgeengine.events import Cancelled, LogLine, Released
 from edgeengine.io import Sink, Source, opened
 from edgeengine.planning import load_plan
 from edgeengine.scheduling import Job, Policy, Scheduler, make_policy
+from edgeengine.scheduling.drift import Drift
 from edgeengine.spec import Plan
 from edgeengine.workload import Releases, Workload, load_workload
 
@@ -100,7 +101,7 @@ class Engine:
         if not isinstance(hang_s, int | float) or not 0 < hang_s < 1e9:
             raise UserError(f"Engine: hang_s must be a positive number, not {hang_s!r}")
         stop_ns = None if seconds is None else round(seconds * 1e9)
-        self._runtime = Runtime(scheduler, self._clock, stop_ns, self._ended, self._tell_waiting)
+        self._runtime = Runtime(scheduler, Drift(plan), self._clock, stop_ns, self._ended, self._tell_waiting)
         self._watchdog = Watchdog(self._runtime, plan, round(hang_s * 1e9))
         self._runtime.cut_short = self._watchdog.cut_short
         self._timer = Timer(self._runtime, Releases(workload, stop_ns, seed), self._watchdog)

@@ -255,13 +255,13 @@ class Scheduler:
         return True
 
     def _estimate_changed(self, e: EstimateChanged, _: list[AnyAction]) -> bool:
-        task = self.tasks[e.task]
-        for moves in task.moves:
-            for move in moves:
-                if move.subgraph == e.subgraph and move.processor.name == e.processor:
-                    move.p50_ns, move.p99_ns = e.p50_ns, e.p99_ns
-        task.refresh_best()
-        self._view.changes += 1
+        processor = self._processors[e.processor]
+        for task in self.tasks.values():
+            for moves in task.moves:
+                for move in moves:
+                    if move.processor is processor:
+                        move.scale(e.factor)
+        self._refresh_tasks()
         return True
 
     def _version_ready(self, e: VersionReady, _: list[AnyAction]) -> bool:

@@ -47,13 +47,17 @@ class ProcessorState:
 class Move:
     """One step of the plan: run `subgraph` on `processor`, from position `start` to `stop`."""
 
-    __slots__ = ("energy_mj", "p50_ns", "p99_ns", "processor", "start", "stop", "subgraph")
+    __slots__ = ("energy_mj", "p50_ns", "p99_ns", "planned", "processor", "start", "stop", "subgraph")
 
     def __init__(self, step: Step, processor: ProcessorState, energy_mj: float | None = None):
         self.subgraph, self.start, self.stop = step.subgraph, step.start, step.stop
-        self.processor = processor
+        self.processor, self.planned = processor, step.latency
         self.p50_ns, self.p99_ns = step.latency.p50_ns, step.latency.p99_ns
         self.energy_mj = energy_mj  # None where it is not known
+
+    def scale(self, factor: float) -> None:
+        """Expect `factor` times what was planned."""
+        self.p50_ns, self.p99_ns = round(self.planned.p50_ns * factor), round(self.planned.p99_ns * factor)
 
 
 class Task:

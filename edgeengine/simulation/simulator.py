@@ -7,13 +7,15 @@ wake on a virtual clock, so that both produce the same event log.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
 from edgeengine.errors import InternalError
-from edgeengine.events import AnyAction, AnyEvent, Finished, Hold, LogLine, Released, Start, Started, Time, Wake
+from edgeengine.events import AnyAction, AnyEvent, EstimateChanged, Finished, Hold, LogLine, Released, Start, Started, Time, Wake
 from edgeengine.scheduling import Job, Policy, Scheduler
+from edgeengine.scheduling.drift import Drift
 from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 from edgeengine.simulation.disturbances import Disturbances
 from edgeengine.simulation.execution import ExecutionTimes
@@ -44,15 +46,16 @@ def simulate(
     stop_ns: int,
     seed: int = 0,
     keep_log: bool = False,
+    track_drift: bool = True,
 ) -> Simulation:
-    """Release every job with release < `stop_ns`, then drain."""
-    return _Simulator(workload, plan, policy, times, stop_ns, seed, keep_log).run()
+    """Release every job with release < `stop_ns`, then drain. Without `track_drift` estimates stay those of the plan."""
+    return _Simulator(workload, plan, policy, times, stop_ns, seed, keep_log, track_drift).run()
 
 
 class _Simulator:
     def __init__(
         self, workload: Workload, plan: Plan, policy: Policy, times: ExecutionTimes,
-        stop_ns: int, seed: int, keep_log: bool,
+        stop_ns: int, seed: int, keep_log: bool, track_drift: bool,
     ):  # fmt: skip
         self._scheduler = Scheduler(workload, plan, policy, seed=seed, keep_log=keep_log)
         self._releases = Releases(workload, stop_ns, seed)
@@ -65,6 +68,7 @@ class _Simulator:
         self._handoff = plan.overheads.get("handoff", NOTHING)
         self._next = plan.overheads.get("next", NOTHING)
         self._of = times.of
+        self._drift = Drift(plan) if track_drift else None
         self._disturbances = Disturbances(plan, plan.effects) if plan.effects is not None else None
         self._finishing: dict[str, Finished] = {}  # of each processor, where disturbances may still move it
         self._stop_ns = stop_ns
@@ -125,9 +129,10 @@ class _Simulator:
         """Step the core as the thread that has `event`; `processor`: the one whose worker that is."""
         now = event.at_ns
         own = self._perform(self._scheduler.step(event), now, processor)
-        if self._scheduler.ended or self._released_all:
+        drifted = self._drift.observe(event) if type(event) is Finished and self._drift is not None else []
+        if self._scheduler.ended or self._released_all or drifted:
             self._jobs += self._scheduler.ended
-            own = self._follow(now, processor) or own
+            own = self._follow(now, processor, drifted) or own
         if own is not None:  # a worker takes its own next subgraph last, and without a hand-off
             at_ns = now + self._of(self._next)
             if at_ns == now:
@@ -135,10 +140,10 @@ class _Simulator:
             else:
                 self._push(at_ns, ORDER_START, self._processor_index[own.processor], own)
 
-    def _follow(self, now: int, processor: str | None) -> Start | None:
+    def _follow(self, now: int, processor: str | None, drifted: Sequence[EstimateChanged] = ()) -> Start | None:
         """Step what follows from the last step, at the same instant."""
         own = None
-        pending = follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
+        pending = [*drifted, *follow_ups(self._scheduler, now, self._stop_ns, self._released_all)]
         for event in pending:
             own = self._perform(self._scheduler.step(event), now, processor) or own
             self._jobs += self._scheduler.ended
