@@ -4,8 +4,9 @@ All tasks that could have a guarantee start on their shortest routes, by critica
 children after their parents), and are tested by response-time analysis (see response_time) with every subgraph at its p99 times a
 margin, plus the machine's overheads. Where one would be late, the single change that brings most is made: another route
 for one of them, another place in the order within its class, or, where a subgraph of a task without guarantee blocks, taking
-that step out of the other's plan if another way is left. If nothing helps, that task goes without. The verdict is for policies
-that start guaranteed jobs first (see scheduling.guaranteed).
+that step out of the other's plan if another way is left. If nothing helps, that task goes without; but one of high criticality
+first takes the processors from the less critical tasks after it, which may run elsewhere or not at all. The verdict is for
+policies that start guaranteed jobs first (see scheduling.guaranteed).
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class _Admission:
             )
         return msgspec.structs.replace(
             plan,
-            steps=self._routes[plan.task] if guarantee is not None else self._steps[plan.task] or plan.steps,
+            steps=self._routes[plan.task] if guarantee is not None else self._steps[plan.task],
             verdict=verdict,
             reason=reason,
             guarantee=guarantee,
@@ -120,7 +121,7 @@ class _Admission:
     def _settle(self) -> None:
         """Change routes, order and other tasks' steps until all in the order pass; who cannot leaves it."""
         while (reached := self._progress()) < len(self._order):
-            if not (self._reroute(reached) or self._reorder(reached) or self._clear(reached)):
+            if not (self._reroute(reached) or self._reorder(reached) or self._clear(reached) or self._oust(reached)):
                 self._give_up(self._order[int(reached)])
 
     def _progress(
@@ -177,14 +178,65 @@ class _Admission:
         kept = tuple(s for s in steps if self._group[s.processor] not in used or self._bounds.of(name, s) <= most_ns)
         return kept if routes_of(kept, self._plan.task(name).segments, lambda s: s.latency.p50_ns) else steps
 
-    def _give_up(self, task: Task) -> None:
-        verdict = REFUSED if task.criticality == "high" else BEST_EFFORT
-        self._verdicts[task.name] = (verdict, self._what_would_fit(task))
-        gone = {task.name}
+    def _oust(self, reached: float) -> bool:
+        """A high task that is late takes its processors from less critical ones behind it, the last first, if that is enough."""
+        place = int(reached)
+        late = self._order[place]
+        if late.criticality != "high":
+            return False
+        for route in self._routes_of(late):
+            used = {self._group[s.processor] for s in route}
+            routes, steps = self._routes | {late.name: route}, dict(self._steps)
+            ousted: dict[str, str] = {}
+            staying = list(self._order)
+            for task in reversed(self._order[place + 1 :]):
+                if task in staying and rank(task) > rank(late) and used & {self._group[s.processor] for s in routes[task.name]}:
+                    ousted[task.name] = self._why_ousted(task, late)
+                    leaving = self._with_descendants(task)
+                    steps |= {t.name: self._elsewhere(t.name, used) for t in leaving}
+                    staying = [t for t in staying if t not in leaving]
+                    chains = [self._chain(t, routes[t.name]) for t in staying]
+                    if progress(chains, self._others(steps, staying)) >= place + 1:
+                        self._routes, self._steps = routes, steps
+                        for name, reason in ousted.items():
+                            self._leave(self._workload.task(name), reason)
+                        return True
+        return False
+
+    def _with_descendants(self, task: Task) -> list[Task]:
+        """The task and those in the order that wait for it."""
+        found = [task]
         for other in self._order:  # children come after their parents
-            if other.after in gone:
-                gone.add(other.name)
-                self._verdicts[other.name] = (BEST_EFFORT, f"it waits for {other.after}, which has no guarantee")
+            if other.after in {t.name for t in found}:
+                found.append(other)
+        return found
+
+    def _elsewhere(self, name: str, used: set[int]) -> tuple[Step, ...]:
+        """The task's steps outside these groups, if there is a way; else none."""
+        kept = tuple(s for s in self._steps[name] if self._group[s.processor] not in used)
+        return kept if routes_of(kept, self._plan.task(name).segments, lambda s: s.latency.p50_ns) else ()
+
+    def _why_ousted(self, task: Task, late: Task) -> str:
+        before, period = self._order[: self._order.index(late)], period_ns(self._workload, late)
+        assert period is not None
+        worst = max(self._bounds.of(task.name, s) for s in self._routes[task.name])
+        _, _, most = self._blocker(late, before, period)
+        return (
+            f"a subgraph of it ({worst / 1e6:.3g} ms) may block {late.name}, which is high, too long: "
+            f"cut it into parts of at most {most / 1e6:.3g} ms"
+        )
+
+    def _give_up(self, task: Task) -> None:
+        self._leave(task, self._what_would_fit(task))
+
+    def _leave(self, task: Task, reason: str) -> None:
+        """Out of the order, and what waits for it too: a high task, or one without a way left, is refused."""
+        gone = {t.name for t in self._with_descendants(task)}
+        for other in self._order:
+            if other.name in gone:
+                why = reason if other is task else f"it waits for {other.after}, which has no guarantee"
+                refused = not self._steps[other.name] or (other is task and task.criticality == "high")
+                self._verdicts[other.name] = (REFUSED if refused else BEST_EFFORT, why)
         self._order = [t for t in self._order if t.name not in gone]
         self._routes = {n: r for n, r in self._routes.items() if n not in gone}
 
@@ -207,11 +259,12 @@ class _Admission:
                 stages.append(Stage(group, ns, ns, ns))
         return Chain(task.name, own_period, task.relative_deadline_ns, tuple(stages), self._bounds.jitter_ns, task.after)
 
-    def _others(self, steps: Steps) -> dict[int, int]:
-        """By group, the longest subgraph of tasks without a guarantee."""
+    def _others(self, steps: Steps, order: Sequence[Task] | None = None) -> dict[int, int]:
+        """By group, the longest subgraph of tasks without a guarantee: those not in `order`."""
+        guaranteed = self._routes if order is None else {t.name for t in order}
         longest: dict[int, int] = {}
         for name, allowed in steps.items():
-            if name not in self._routes:
+            if name not in guaranteed:
                 for step in allowed:
                     group = self._group[step.processor]
                     longest[group] = max(longest.get(group, 0), self._bounds.of(name, step))

@@ -332,6 +332,9 @@ class Scheduler:
         if task.queue_limit is not None and task.unstarted > task.queue_limit and not orphan:
             self._end(job, REJECTED, f"queue full ({task.queue_limit})")
             return job
+        if task.refused and not orphan:
+            self._end(job, REJECTED, "refused by admission")
+            return job
         if task.too_soon(release_ns):
             self._end(job, REJECTED, "sooner than the rate it was admitted for")
             return job

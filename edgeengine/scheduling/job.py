@@ -85,6 +85,7 @@ class Task:
         "probability",
         "queue_limit",
         "rank",
+        "refused",
         "released",
         "segments",
         "serial",
@@ -107,6 +108,7 @@ class Task:
         self.probability = spec.probability
         self.latest_only, self.queue_limit = spec.latest_only, spec.queue_limit
         self.segments, self.guarantee = plan.segments, plan.guarantee
+        self.refused = not plan.steps
         self.moves: list[list[Move]] = [[] for _ in range(plan.segments + 1)]
         for step in plan.steps:
             if step.processor in processors:

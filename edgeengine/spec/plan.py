@@ -48,7 +48,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     chain run end to end, `whole_ns` that of the best whole model on one allowed processor (`whole_processor`): the first is
     never larger. `around`: what a worker spends beside the run of each of its subgraphs (gathering inputs, handing on
     outputs), where measured. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason;
-    `guarantee` what the first rests on.
+    `guarantee` what the first rests on. A task without steps may not run: its jobs are rejected.
     """
 
     task: str
