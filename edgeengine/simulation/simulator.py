@@ -7,7 +7,8 @@ wake on a virtual clock, so that both produce the same event log.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import count
 
 from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
@@ -26,7 +27,7 @@ NOTHING = Latency.constant(0)
 @dataclass
 class Simulation:
     """What a simulated run left: its ended jobs in order of end, how many were released by task, the event log if kept, and
-    when it was over.
+    when it was over. Of a run that was streamed, `jobs` is empty and there is no log.
     """
 
     jobs: list[Job]
@@ -45,16 +46,36 @@ def simulate(
     seed: int = 0,
     keep_log: bool = False,
 ) -> Simulation:
-    """Release every job with release < `stop_ns`, then drain."""
-    return _Simulator(workload, plan, policy, times, stop_ns, seed, keep_log).run()
+    """Release every job with release < `stop_ns`, then drain. Every job is kept; for long runs see `stream`."""
+    jobs: list[Job] = []
+    log: list[LogLine] | None = [] if keep_log else None
+    record = None if log is None else log.append
+    done = stream(workload, plan, policy, times, stop_ns=stop_ns, seed=seed, ended=jobs.append, record=record)
+    return replace(done, jobs=jobs, log=log)
+
+
+def stream(
+    workload: Workload,
+    plan: Plan,
+    policy: Policy,
+    times: ExecutionTimes,
+    *,
+    stop_ns: int,
+    seed: int = 0,
+    ended: Callable[[Job], object],
+    record: Callable[[LogLine], object] | None = None,
+) -> Simulation:
+    """As `simulate`, keeping nothing: `ended` is given each job when it has ended, `record` each step of the scheduler."""
+    return _Simulator(workload, plan, policy, times, stop_ns, seed, ended, record).run()
 
 
 class _Simulator:
     def __init__(
-        self, workload: Workload, plan: Plan, policy: Policy, times: ExecutionTimes,
-        stop_ns: int, seed: int, keep_log: bool,
+        self, workload: Workload, plan: Plan, policy: Policy, times: ExecutionTimes, stop_ns: int, seed: int,
+        ended: Callable[[Job], object], record: Callable[[LogLine], object] | None,
     ):  # fmt: skip
-        self._scheduler = Scheduler(workload, plan, policy, seed=seed, keep_log=keep_log)
+        self._scheduler = Scheduler(workload, plan, policy, seed=seed, record=record)
+        self._ended = ended
         self._releases = Releases(workload, stop_ns, seed)
         self._task_index = {t.name: i for i, t in enumerate(workload.tasks)}
         self._processor_index = {p.name: i for i, p in enumerate(plan.processors)}
@@ -70,7 +91,6 @@ class _Simulator:
         self._stop_ns = stop_ns
         self._heap: list[tuple[int, int, int, int, AnyEvent | Start]] = []
         self._seq = count()
-        self._jobs: list[Job] = []
         self._due = 0  # releases of the present instant still to come
         self._timer_free_ns = 0  # until when the timer is at its releases
 
@@ -96,7 +116,7 @@ class _Simulator:
         if not self._scheduler.idle:
             waiting = self._scheduler.alive()[0]
             raise InternalError(f"the policy leaves {waiting} and others waiting for ever")
-        return Simulation(self._jobs, self._scheduler.released, self._scheduler.log, now)
+        return Simulation([], self._scheduler.released, None, now)
 
     def _push(self, at_ns: int, order: int, index: int, item: AnyEvent | Start) -> None:
         heapq.heappush(self._heap, (at_ns, order, index, next(self._seq), item))
@@ -126,7 +146,7 @@ class _Simulator:
         now = event.at_ns
         own = self._perform(self._scheduler.step(event), now, processor)
         if self._scheduler.ended or self._released_all:
-            self._jobs += self._scheduler.ended
+            self._report()
             own = self._follow(now, processor) or own
         if own is not None:  # a worker takes its own next subgraph last, and without a hand-off
             at_ns = now + self._of(self._next)
@@ -141,9 +161,13 @@ class _Simulator:
         pending = follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
         for event in pending:
             own = self._perform(self._scheduler.step(event), now, processor) or own
-            self._jobs += self._scheduler.ended
+            self._report()
             pending += follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
         return own
+
+    def _report(self) -> None:
+        for job in self._scheduler.ended:
+            self._ended(job)
 
     def _perform(self, actions: list[AnyAction], now: int, processor: str | None) -> Start | None:
         own = None
