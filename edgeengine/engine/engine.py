@@ -93,9 +93,11 @@ class Engine:
             if name not in self._data.tasks:
                 raise UserError(f"Engine: sinks names no task {name!r}; known: {', '.join(self._data.tasks)}")
         self._ends = ExitStack()  # of sources and sinks
+        self.log: list[LogLine] = []
         scheduler = Scheduler(
-            workload, plan, make_policy(policy) if isinstance(policy, str) else policy, seed=seed, keep_log=keep_log
-        )
+            workload, plan, make_policy(policy) if isinstance(policy, str) else policy,
+            seed=seed, record=self.log.append if keep_log else None,
+        )  # fmt: skip
         if seconds is not None and (not isinstance(seconds, int | float) or not 0 < seconds < 1e9):
             raise UserError(f"Engine: seconds must be a positive number, not {seconds!r}")
         if not isinstance(hang_s, int | float) or not 0 < hang_s < 1e9:
@@ -253,12 +255,6 @@ class Engine:
     def released(self) -> dict[str, int]:
         """Jobs released so far, by task."""
         return self._runtime.scheduler.released
-
-    @property
-    def log(self) -> list[LogLine]:
-        """The scheduler's steps so far (with keep_log)."""
-        log = self._runtime.scheduler.log
-        return [] if log is None else log
 
     # ---- inside ----
 

@@ -7,6 +7,7 @@ only after its job's previous one, the parent's job (`after`) and, with carried 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from edgeengine.errors import InternalError, UserError
 from edgeengine.events import (
@@ -55,10 +56,13 @@ class Scheduler:
     """Feed it every event once, in time order; do what it answers.
 
     After each `step`, `ended` holds the jobs that ended in it. `seed` decides which children with a `probability` are drawn.
-    With `keep_log`, `log` holds every step: replayed into a fresh scheduler it yields the same actions.
+    `record` is given every step: replayed into a fresh scheduler they yield the same actions.
     """
 
-    def __init__(self, workload: Workload, plan: Plan, policy: Policy, *, seed: int = 0, keep_log: bool = False):
+    def __init__(
+        self, workload: Workload, plan: Plan, policy: Policy, *,
+        seed: int = 0, record: Callable[[LogLine], object] | None = None,
+    ):  # fmt: skip
         bits: dict[str, int] = {}
         processors = []
         for i, p in enumerate(plan.processors):
@@ -84,7 +88,7 @@ class Scheduler:
         self._lost: dict[str, str] = {}  # processor -> why, until it is back
         self._undecided = False  # releases came for which the policy was not asked yet
         self.ended: list[Job] = []
-        self.log: list[LogLine] | None = [] if keep_log else None
+        self._record = record
         self._handlers = {
             Released: self._released, Started: self._started, Finished: self._finished, Failed: self._failed,
             Cancelled: self._cancelled, InputReplaced: self._input_replaced, ProcessorLost: self._processor_lost,
@@ -135,8 +139,8 @@ class Scheduler:
                 self._apply(action)
             actions += decided
             again = len(self.ended) > ended  # a job that the policy ends may have made others ready
-        if self.log is not None:
-            self.log.append(LogLine(event, actions))
+        if self._record is not None:
+            self._record(LogLine(event, actions))
         return actions
 
     # ---- events ----
