@@ -42,6 +42,7 @@ class _Admission:
         self._steps = {t.task: t.steps for t in plan.tasks}  # what tasks without a guarantee may run
         self._order: list[Task] = []  # with a guarantee, by priority
         self._routes: dict[str, Route] = {}
+        self._firm: dict[str, tuple[int, int]] = {}  # of weakly-hard tasks guaranteed no more than they must meet
         self._verdicts: dict[str, tuple[str, str]] = {}
 
     def run(self) -> Plan:
@@ -65,12 +66,14 @@ class _Admission:
         if response_ns is not None:
             priority = next(i for i, t in enumerate(self._order) if t.name == plan.task)
             route = tuple((s.subgraph, s.processor) for s in self._routes[plan.task])
-            guarantee = Guarantee(priority, route, response_ns, self._margin)
+            guarantee = Guarantee(priority, route, response_ns, self._margin, self._firm.get(plan.task))
             deadline = self._order[priority].relative_deadline_ns or 0
             reason = (
                 f"ends within {response_ns / 1e6:.3g} of {deadline / 1e6:.3g} ms while no subgraph takes more than "
                 f"{self._margin:g} x its p99"
             )
+            if guarantee.firm is not None:
+                reason = f"{guarantee.firm[0]} of any {guarantee.firm[1]} jobs: {reason}"
         return msgspec.structs.replace(
             plan,
             steps=self._routes[plan.task] if guarantee is not None else self._steps[plan.task],
@@ -121,7 +124,8 @@ class _Admission:
     def _settle(self) -> None:
         """Change routes, order and other tasks' steps until all in the order pass; who cannot leaves it."""
         while (reached := self._progress()) < len(self._order):
-            if not (self._reroute(reached) or self._reorder(reached) or self._clear(reached) or self._oust(reached)):
+            changes = (self._reroute, self._reorder, self._clear, self._relax, self._oust)
+            if not any(change(reached) for change in changes):
                 self._give_up(self._order[int(reached)])
 
     def _progress(
@@ -130,7 +134,8 @@ class _Admission:
         """How many tasks pass, counted from the highest priority, and how near the next comes."""
         order = self._order if order is None else order
         routes = self._routes if routes is None else routes
-        return progress([self._chain(t, routes[t.name]) for t in order], self._others(self._steps if steps is None else steps))
+        chains = [self._chain(t, routes[t.name]) for t in order]
+        return progress(chains, self._others(self._steps if steps is None else steps, routes))
 
     def _reroute(self, reached: float) -> bool:
         best = reached + LEAST_GAIN
@@ -178,6 +183,23 @@ class _Admission:
         kept = tuple(s for s in steps if self._group[s.processor] not in used or self._bounds.of(name, s) <= most_ns)
         return kept if routes_of(kept, self._plan.task(name).segments, lambda s: s.latency.p50_ns) else steps
 
+    def _relax(self, reached: float) -> bool:
+        """A weakly-hard task is guaranteed only as many jobs as it must meet; its other jobs block, as any without guarantee."""
+        best, chosen = reached + LEAST_GAIN, ""
+        for task in self._order:
+            alone = task.after is None and not task.carry and all(t.after != task.name for t in self._workload.tasks)
+            if task.firm is not None and task.firm[0] < task.firm[1] and alone and task.name not in self._firm:
+                self._firm[task.name] = task.firm
+                gain = self._progress()
+                del self._firm[task.name]
+                if gain > best:
+                    best, chosen = gain, task.name
+        if chosen:
+            firm = self._workload.task(chosen).firm
+            assert firm is not None
+            self._firm[chosen] = firm
+        return bool(chosen)
+
     def _oust(self, reached: float) -> bool:
         """A high task that is late takes its processors from less critical ones behind it, the last first, if that is enough."""
         place = int(reached)
@@ -195,8 +217,8 @@ class _Admission:
                     leaving = self._with_descendants(task)
                     steps |= {t.name: self._elsewhere(t.name, used) for t in leaving}
                     staying = [t for t in staying if t not in leaving]
-                    chains = [self._chain(t, routes[t.name]) for t in staying]
-                    if progress(chains, self._others(steps, staying)) >= place + 1:
+                    left = {t.name: routes[t.name] for t in staying}
+                    if self._progress(staying, left, steps) >= place + 1:
                         self._routes, self._steps = routes, steps
                         for name, reason in ousted.items():
                             self._leave(self._workload.task(name), reason)
@@ -239,12 +261,13 @@ class _Admission:
                 self._verdicts[other.name] = (REFUSED if refused else BEST_EFFORT, why)
         self._order = [t for t in self._order if t.name not in gone]
         self._routes = {n: r for n, r in self._routes.items() if n not in gone}
+        self._firm = {n: firm for n, firm in self._firm.items() if n not in gone}
 
     # ---- the analysis ----
 
     def _analyse(self, order: Sequence[Task], routes: Mapping[str, Route], steps: Steps) -> dict[str, list[int]]:
         """Ends of the stages of those that pass; tasks outside the order block with every step they may run."""
-        return analyse([self._chain(t, routes[t.name]) for t in order], self._others(steps))
+        return analyse([self._chain(t, routes[t.name]) for t in order], self._others(steps, routes))
 
     def _chain(self, task: Task, route: Route, period: int | None = None) -> Chain:
         own_period = period or period_ns(self._workload, task)
@@ -257,15 +280,22 @@ class _Admission:
                 stages[-1] = Stage(group, s.total_ns + ns, max(s.longest_ns, ns), ns)
             else:
                 stages.append(Stage(group, ns, ns, ns))
-        return Chain(task.name, own_period, task.relative_deadline_ns, tuple(stages), self._bounds.jitter_ns, task.after)
+        return Chain(
+            task.name,
+            own_period,
+            task.relative_deadline_ns,
+            tuple(stages),
+            self._bounds.jitter_ns,
+            task.after,
+            self._firm.get(task.name, (1, 1)),
+        )
 
-    def _others(self, steps: Steps, order: Sequence[Task] | None = None) -> dict[int, int]:
-        """By group, the longest subgraph of tasks without a guarantee: those not in `order`."""
-        guaranteed = self._routes if order is None else {t.name for t in order}
+    def _others(self, steps: Steps, routes: Mapping[str, Route]) -> dict[int, int]:
+        """By group, the longest subgraph of jobs without a guarantee: of tasks without a route, or that may be skipped."""
         longest: dict[int, int] = {}
         for name, allowed in steps.items():
-            if name not in guaranteed:
-                for step in allowed:
+            if name not in routes or name in self._firm:
+                for step in routes.get(name, allowed):
                     group = self._group[step.processor]
                     longest[group] = max(longest.get(group, 0), self._bounds.of(name, step))
         return longest
@@ -291,7 +321,7 @@ class _Admission:
                 f"cut it into parts of at most {most / 1e6:.3g} ms"
             )
         factor = 1.0
-        while factor < 64 and not self._fits(task, before, round(period * factor), self._others(self._steps)):
+        while factor < 64 and not self._fits(task, before, round(period * factor), self._others(self._steps, self._routes)):
             factor *= 1.1
         if factor >= 64:
             return "tasks before it leave it no room within its deadline at any rate: give it a longer deadline_ms"

@@ -389,6 +389,7 @@ class Scheduler:
         job.state, job.outcome, job.cause, job.finish_ns = ENDED, outcome, cause, self._now
         del self._jobs[task.name, job.index]
         self._view.changes += 1
+        task.recent.append(outcome == MET)
         task.waiting.pop(job.index, None)
         self.ended.append(job)
         self._unchain(job)

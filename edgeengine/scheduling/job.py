@@ -6,6 +6,7 @@ drivers read ended jobs as records; only the core writes.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from edgeengine.spec import Processor, Step, TaskPlan
@@ -85,6 +86,7 @@ class Task:
         "probability",
         "queue_limit",
         "rank",
+        "recent",
         "refused",
         "released",
         "segments",
@@ -126,6 +128,7 @@ class Task:
         self.last_index = -1  # of our own releases
         self.last_release_ns: int | None = None  # of a job let in, where the task is guaranteed
         self.released = 0
+        self.recent: deque[bool] = deque(maxlen=0 if spec.firm is None else spec.firm[1] - 1)  # whether the last jobs were met
         self.next_release_ns: int | None = None
         self.version = ""
 
