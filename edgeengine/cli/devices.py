@@ -25,7 +25,8 @@ def command(
     from edgeengine.errors import UserError
 
     if action is not None and (action != "show" or name is None):
-        raise UserError(f"devices: unknown action {action!r}; use 'edgeengine devices' or 'edgeengine devices show NAME'")
+        wrong = "show what?" if action == "show" else f"unknown action {action!r};"
+        raise UserError(f"devices: {wrong} use 'edgeengine devices' or 'edgeengine devices show NAME'")
     if name is not None:
         profile = load_profile(name)
         if json:
