@@ -40,7 +40,9 @@ class Clock(Protocol):
 
     def start_thread(self, target: Callable[[], None], name: str) -> threading.Thread: ...
 
-    def join(self, thread: threading.Thread) -> None: ...
+    def join(self, thread: threading.Thread, until_ns: int | None = None) -> bool:
+        """Wait for the thread's end; False when `until_ns` passes first."""
+        ...
 
 
 class MonotonicClock:
@@ -66,8 +68,9 @@ class MonotonicClock:
         thread.start()
         return thread
 
-    def join(self, thread: threading.Thread) -> None:
-        thread.join()
+    def join(self, thread: threading.Thread, until_ns: int | None = None) -> bool:
+        thread.join(None if until_ns is None else max(until_ns - time.monotonic_ns(), 0) / 1e9)
+        return not thread.is_alive()
 
 
 class Thread(threading.Thread):

@@ -52,7 +52,7 @@ def command(
     from edgeengine.errors import UserError
     from edgeengine.planning import load_plan
     from edgeengine.profiling import ProfileStore
-    from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
+    from edgeengine.reporting import jobs_csv, run_document, tally, write_file, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
@@ -77,9 +77,10 @@ def command(
             prepared = measured_plan(tasks, bundles, folder, {}, bar, options=parse_options(option))
             chosen, rows, machine = prepared.plan, prepared.rows, prepared.machine
     live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed, strict=strict)
+    counted = tally(tasks, live.jobs)
     document = run_document(
-        tasks, live.jobs, live.released, mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
-        interrupted=live.interrupted,
+        counted.rows(live.released), mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
+        interrupted=live.interrupted, abandoned=live.abandoned,
     )  # fmt: skip
     if jobs is not None:
         write_file(Path(jobs), jobs_csv(live.jobs))
@@ -89,7 +90,9 @@ def command(
         print_json(document)
     else:
         how = "live, interrupted" if live.interrupted else "live"
-        print_rows(f"{how}, {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], live.jobs)  # type: ignore[arg-type]
+        if live.abandoned:
+            how += f", {', '.join(live.abandoned)} hung"
+        print_rows(f"{how}, {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], counted.causes)  # type: ignore[arg-type]
     if live.interrupted:
         sys.exit(130)
 
@@ -103,6 +106,7 @@ class Live:
     results: list[JobResult] = field(default_factory=list)
     released: dict[str, int] = field(default_factory=dict)
     interrupted: bool = False
+    abandoned: tuple[str, ...] = ()  # processors whose runs never returned
 
 
 def run_live(
@@ -137,7 +141,7 @@ def run_live(
     except KeyboardInterrupt:
         live.interrupted = True
     if engine is not None:
-        live.released = engine.released
+        live.released, live.abandoned = engine.released, engine.abandoned
     if stream is not None:
         live.results += stream
     return live

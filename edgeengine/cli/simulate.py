@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ from edgeengine.cli.console import Json, State, note, print_json, print_rows, pr
 
 if TYPE_CHECKING:
     from edgeengine.engine.prepare import Prepared
+    from edgeengine.scheduling import Job
     from edgeengine.spec import Plan
     from edgeengine.workload import Workload
 
@@ -89,39 +92,51 @@ def _once(
     tasks: Workload, known: Prepared, policy: str, times: str, seconds: float, seed: int,
     output: str | None, jobs: str | None, json: bool,
 ) -> None:  # fmt: skip
-    """One run: its files, and its table or document."""
-    from edgeengine.planning.objectives import xr_frames
-    from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
+    """One run: its files, and its table or document. No job is kept: memory does not grow with `seconds`."""
+    from edgeengine.planning.objectives import xr_frame
+    from edgeengine.reporting import Tally, run_document, writing_jobs, writing_run
     from edgeengine.scheduling import make_policy
-    from edgeengine.simulation import make_execution_times, simulate
+    from edgeengine.simulation import make_execution_times, stream
     from edgeengine.workload.file import XR
-    from edgeengine.workload.xr_score import xr_score
+    from edgeengine.workload.xr_score import XrScore
 
-    done = simulate(
-        tasks, known.plan, make_policy(policy), make_execution_times(times, seed),
-        stop_ns=round(seconds * 1e9), seed=seed, keep_log=output is not None,
-    )  # fmt: skip
-    device = known.plan.device
-    document = run_document(
-        tasks, done.jobs, done.released, mode="simulated", policy=policy, seconds=seconds, seed=seed, times=times, device=device
-    )
-    score = None
-    if tasks.path.startswith(XR):
-        frames = xr_frames(done.jobs, seconds * 1e3)
-        document["score"] = score = {"strict": xr_score(frames, strict=True), "as_coded": xr_score(frames, strict=False)}
-    if jobs is not None:
-        write_file(Path(jobs), jobs_csv(done.jobs))
-    if output is not None:
-        write_run_folder(
-            Path(output), document=document, plan=known.plan, log=done.log or [], jobs=done.jobs,
-            rows=known.rows, machine=known.machine,
+    counted = Tally(tasks)
+    scores = {"strict": XrScore(strict=True), "as_coded": XrScore(strict=False)} if tasks.path.startswith(XR) else {}
+    takers: list[Callable[[Job], object]] = []
+
+    def ended(job: Job) -> None:
+        counted.add(job)
+        for take in takers:
+            take(job)
+        if scores and (frame := xr_frame(job, seconds * 1e3)) is not None:
+            for score in scores.values():
+                score.add(frame)
+
+    with ExitStack() as files:
+        folder = files.enter_context(writing_run(Path(output))) if output is not None else None
+        if folder is not None:
+            takers.append(folder.end)
+        if jobs is not None:
+            takers.append(files.enter_context(writing_jobs(Path(jobs))).add)
+        done = stream(
+            tasks, known.plan, make_policy(policy), make_execution_times(times, seed), stop_ns=round(seconds * 1e9), seed=seed,
+            ended=ended, record=folder.step if folder is not None else None,
         )  # fmt: skip
+        document = run_document(
+            counted.rows(done.released), mode="simulated", policy=policy, seconds=seconds, seed=seed, times=times,
+            device=known.plan.device,
+        )  # fmt: skip
+        if scores:
+            document["score"] = {name: score.value for name, score in scores.items()}
+        if folder is not None:
+            folder.conclude(document, known.plan, known.rows, known.machine)
     if json:
         print_json(document)
     else:
-        print_rows(f"simulated {seconds:g} s, policy {policy}, {device}", document["tasks"], done.jobs)  # type: ignore[arg-type]
-        if score is not None:
-            note(f"XRBench score {score['strict']:.2f}, as coded {score['as_coded']:.2f}")
+        title = f"simulated {seconds:g} s, policy {policy}, {known.plan.device}"
+        print_rows(title, document["tasks"], counted.causes)  # type: ignore[arg-type]
+        if scores:
+            note(f"XRBench score {scores['strict'].value:.2f}, as coded {scores['as_coded'].value:.2f}")
 
 
 def _is_described(tasks: Workload, device: str | None, plan: str | None) -> bool:

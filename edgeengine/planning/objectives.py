@@ -14,18 +14,16 @@ from edgeengine.workload.xr_score import Frame, xr_score
 Objective = Callable[[Workload, Sequence[Job]], float]
 
 
+def xr_frame(job: Job, run_ms: float = RUN_MS) -> Frame | None:
+    """The job as XRBench counts it: only if its deadline lies within the run."""
+    if job.deadline_ns is None or job.deadline_ns > run_ms * 1e6:
+        return None
+    completion_ms = job.finish_ns / 1e6 if job.finished and job.finish_ns is not None else None
+    return Frame(job.task.name, job.deadline_ns / 1e6, completion_ms, job.energy_mj or 0.0)
+
+
 def xr_frames(jobs: Sequence[Job], run_ms: float = RUN_MS) -> list[Frame]:
-    """The frames that XRBench counts: those whose deadline lies within the run."""
-    return [
-        Frame(
-            j.task.name,
-            j.deadline_ns / 1e6,
-            j.finish_ns / 1e6 if j.finished and j.finish_ns is not None else None,
-            j.energy_mj or 0.0,
-        )
-        for j in jobs
-        if j.deadline_ns is not None and j.deadline_ns <= run_ms * 1e6
-    ]
+    return [frame for job in jobs if (frame := xr_frame(job, run_ms)) is not None]
 
 
 def xr_strict(_: Workload, jobs: Sequence[Job]) -> float:

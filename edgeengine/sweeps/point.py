@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgeengine.errors import PlanInfeasible
-from edgeengine.reporting import ensemble_rows, task_rows
+from edgeengine.reporting import Tally, ensemble_rows
 from edgeengine.reporting.rows import Row
 from edgeengine.scheduling import make_policy
-from edgeengine.simulation import make_execution_times, simulate
+from edgeengine.simulation import make_execution_times, stream
 from edgeengine.spec import Plan
 from edgeengine.sweeps.space import Point, setting
 from edgeengine.workload import Workload
@@ -60,8 +60,9 @@ def answer(question: Question, point: Point) -> dict[str, object]:
 def seeded_rows(workload: Workload, plan: Plan, policy: str, times: str, seconds: float, seed: int) -> list[Row]:
     """The rows of one simulated run."""
     execution = make_execution_times(times, seed)
-    done = simulate(workload, plan, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed)
-    return task_rows(workload, done.jobs, done.released)
+    counted = Tally(workload)
+    done = stream(workload, plan, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed, ended=counted.add)
+    return counted.rows(done.released)
 
 
 def _feasible(workload: Workload, rows: list[Row], max_miss: float) -> bool:

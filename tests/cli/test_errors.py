@@ -144,7 +144,7 @@ def test_defect_of_ours_shows_where_and_exits_with_70(cli: Any, files: Path, mon
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("edgeengine.simulation.simulate", broken)
+    monkeypatch.setattr("edgeengine.simulation.stream", broken)
     done = cli("simulate", "good.toml")
     assert done.code == 70
     assert "a bug" in done.err and "please report it" in done.err
@@ -154,5 +154,5 @@ def test_interrupted_command_exits_with_130(cli: Any, files: Path, monkeypatch: 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("edgeengine.simulation.simulate", interrupted)
+    monkeypatch.setattr("edgeengine.simulation.stream", interrupted)
     assert cli("simulate", "good.toml").code == 130
