@@ -73,7 +73,10 @@ def device_id() -> str:
 
 
 def _cpu_model() -> str:
-    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
-        if line.startswith(("model name", "Model")):
-            return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
+    """As /proc/cpuinfo names it; on ARM the board (device tree) and the kinds of its cores (implementer and part)."""
+    lines = [line.partition(":") for line in (_read(Path("/proc/cpuinfo")) or "").splitlines()]
+    figures = [(name.strip(), value.strip()) for name, _, value in lines]
+    named = next((value for name, value in figures if name in ("model name", "Model")), "")
+    board = (_read(Path("/proc/device-tree/model")) or "").rstrip("\0")
+    parts = sorted({value for name, value in figures if name in ("CPU implementer", "CPU part")})
+    return named or " ".join(filter(None, [board, *parts])) or platform.processor() or "unknown"

@@ -118,8 +118,8 @@ def best_chain(
 
 
 def equivalent(processors: Sequence[Processor]) -> list[list[Processor]]:
-    """Processors that differ only in which unit they hold (core 0, core 1): one stands for all."""
+    """Processors that differ only in which unit they hold (core 0 and core 1 of one kind): one stands for all."""
     groups: dict[tuple[object, ...], list[Processor]] = {}
     for p in processors:
-        groups.setdefault((p.provider, p.kind, p.threads, p.emulated), []).append(p)
+        groups.setdefault((p.provider, p.kind, p.core_kind, p.threads, p.emulated), []).append(p)
     return list(groups.values())
