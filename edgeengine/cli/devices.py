@@ -21,6 +21,7 @@ def command(
     json: Json = False,
 ) -> None:
     """List the processors of this machine and the described devices, or show one of these."""
+    from edgeengine.cli.device_table import print_profile
     from edgeengine.devices import device_id, discover, list_profiles, load_profile
     from edgeengine.errors import UserError
 
@@ -30,16 +31,8 @@ def command(
         profile = load_profile(name)
         if json:
             print_json(profile)
-            return
-        print_table(
-            f"{profile.name}: {profile.description} ({profile.chip})",
-            ["processor", "kind", "resources", "description", "clock", "source", "status"],
-            [
-                [p.name, p.kind, " ".join(p.resources), p.description]
-                + ([f"{p.clock.value:g} {p.clock.unit}", p.clock.source, p.clock.status] if p.clock else ["-", "-", "-"])
-                for p in profile.processor
-            ],
-        )
+        else:
+            print_profile(profile)
         return
     processors, profiles = discover(), list_profiles()
     if json:

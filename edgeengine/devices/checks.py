@@ -48,7 +48,7 @@ def check_profile(profile: DeviceProfile, file: str) -> DeviceProfile:
         _known((k.one, k.other), sorted(memories), f"link {k.one}-{k.other}", refuse)
     for m in profile.mode:
         _known(m.slower, tables, f"mode {m.name}, slower", refuse)
-        _known(m.off, tables, f"mode {m.name}, off", refuse)
+        _known(m.off, names, f"mode {m.name}, off", refuse)
     return profile
 
 
@@ -57,7 +57,8 @@ def _problem(where: str, figure: Figure) -> str:
     keys = where.rpartition(", ")[2].split(".")
     low, high = figure.low, figure.high
     if not all(math.isfinite(v) and v > 0 for v in (figure.value, low, high) if v is not None):
-        return f"must be positive, and is {figure.value:g}" if low is None and high is None else "it and its bounds must be positive"
+        bounds = "" if low is None and high is None else f" ({low} to {high})"
+        return f"must be positive, and is {figure.value:g}{bounds}"
     if not (low or figure.value) <= figure.value <= (high or figure.value):
         return f"{figure.value:g} does not lie within its bounds {low} and {high}"
     key = next((k for k in reversed(keys[-2:]) if k in UNITS), None)

@@ -28,7 +28,10 @@ def _table(entry: msgspec.Struct | Mapping[str, object], path: str) -> Iterator[
             continue
         inner = f"{path}.{_key(key)}" if path else _key(key)
         for one in value if isinstance(value, tuple) else (value,):  # type: ignore[attr-defined]
-            yield from ("", f"[[{inner}]]" if isinstance(value, tuple) else f"[{inner}]")
+            if isinstance(value, tuple):
+                yield from ("", f"[[{inner}]]")
+            elif not all(map(_is_table, _fields(one).values())):  # a table of tables needs no line of its own
+                yield from ("", f"[{inner}]")
             yield from _table(one, inner)
 
 
@@ -36,10 +39,8 @@ def _fields(entry: msgspec.Struct | Mapping[str, object]) -> dict[str, object]:
     """What is not left at its default."""
     if isinstance(entry, Mapping):
         return dict(entry)
-    infos = msgspec.structs.fields(entry)
-    given = {f.name: getattr(entry, f.name) for f in infos}
-    defaults = {f.name: f.default_factory() if f.default is msgspec.NODEFAULT and callable(f.default_factory) else f.default for f in infos}
-    return {name: value for name, value in given.items() if value != defaults[name]}
+    given = {f.name: (getattr(entry, f.name), f.default) for f in msgspec.structs.fields(entry)}
+    return {name: value for name, (value, default) in given.items() if value != default and value != {}}
 
 
 def _is_table(value: object) -> bool:
@@ -57,7 +58,7 @@ def _value(value: object) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return repr(value)
 
 
 def _key(key: str) -> str:

@@ -77,7 +77,7 @@ def read_profile(file: Path, name: str = "") -> DeviceProfile:
 
 
 def operator_table(name: str) -> OperatorTable:
-    """The table that a processor's `runs` names. Raises UserError for one that is not there, and for operators that do not exist."""
+    """The table that a processor's `runs` names. Raises UserError for one that is not there, or with operators unknown."""
     known: dict[str, OperatorTable] = {}
     for root in reversed(profile_roots()):
         file = root / TABLES

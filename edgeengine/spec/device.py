@@ -17,8 +17,8 @@ Status = Literal["seen", "derived", "fitted", "guessed"]
 
 
 class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A number with its unit, where it comes from, and how far to trust it: `seen` in the source, `derived` from it by arithmetic,
-    `fitted` to measurements, or `guessed` (the source then says why). `low` and `high` bound it at 90 %, where that is known.
+    """A number with its unit, its source, and how far to trust it: `seen` there, `derived` from what is by arithmetic, `fitted`
+    to measurements, or `guessed` (the source then says why). `low` and `high` bound it at 90 %, where that is known.
     """
 
     value: float
@@ -59,7 +59,8 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     `figures` are the cost model's, by its names (see costs); `operators` what single operators cost beyond them. `overhead` and
     `rate` are a line through the same measurements, latency = overhead + MACs / rate: to compare processors by, and for work of
-    which nothing but its MACs is known. `measured`: so many rows. A `throughput` alone says nothing of latency.
+    which nothing but its MACs is known. `measured`: so many rows. A `throughput`, MACs per second with several
+    frames under way, says nothing of latency.
     """
 
     runtime: str
@@ -68,15 +69,14 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     rate: Figure | None = None
     figures: dict[str, Figure] = {}
     operators: dict[str, Figure] = {}
-    throughput: dict[str, Figure] = {}
+    throughput: Figure | None = None
 
 
 class ProcessorProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`each`: not one processor that holds all `resources`, but one for each of them, named with a number.
 
     `runs` names the table of operators that its runtime takes (profiles/operators.toml), "" for all. `speed` is by precision:
-    "float" or "int8". `slowdown` by processor: how many times as long its runs take while that one runs too. `first_run`: how many
-    times as long the first run of a subgraph takes.
+    "float" or "int8". `slowdown` by processor: how many times as long its runs take while that one runs too.
     """
 
     name: str
@@ -89,7 +89,6 @@ class ProcessorProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     runs: str = ""
     clock: Figure | None = None
     power: Figure | None = None
-    first_run: Figure | None = None
     throttling: Throttling | None = None
     slowdown: dict[str, Figure] = {}
     speed: dict[str, Speed] = {}
@@ -100,7 +99,7 @@ class ProcessorProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         held = [(r,) for r in self.resources] if self.each else [self.resources]
         names = [f"{self.name}{i}" for i in range(len(held))] if self.each else [self.name]
         return tuple(
-            Processor(name, self.kind, "simulated", resources, threads=self.threads, memory=self.memory)
+            Processor(name, self.kind, "simulated", resources, threads=self.threads, memory=self.memory, core_kind=self.name)
             for name, resources in zip(names, held, strict=True)
         )
 
@@ -126,7 +125,7 @@ class Tail(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 class Mode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A clock or power mode, chosen as DEVICE:MODE. `slower` by processor: how many times as long its runs take than as measured;
-    a processor that is `off` does not exist in the mode.
+    of the engine's processors those that are `off` do not exist in the mode.
     """
 
     name: str
@@ -137,21 +136,29 @@ class Mode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One described device. `name` is vendor/device, from the file's place."""
+    """One described device. `name` is vendor/device, from the file's place, and the mode it is in where one was chosen.
+
+    `first_run`: how many times as long the first run of a subgraph takes. `slowdown`: how many times as long a run takes beside
+    one on a processor of another kind; `throttling`: how heat slows every processor; both unless a processor says otherwise.
+    """
 
     description: str
     chip: str
-    processor: tuple[ProcessorProfile, ...]
-    cluster: tuple[Cluster, ...] = ()
-    memory: Memory | None = None
     power: Figure | None = None
-    link: tuple[LinkProfile, ...] = ()
+    first_run: Figure | None = None
+    slowdown: Figure | None = None
+    memory: Memory | None = None
     tail: Tail | None = None
+    throttling: Throttling | None = None
+    cluster: tuple[Cluster, ...] = ()
+    processor: tuple[ProcessorProfile, ...] = ()
+    link: tuple[LinkProfile, ...] = ()
     mode: tuple[Mode, ...] = ()
     name: str = ""
 
     @property
     def processors(self) -> tuple[Processor, ...]:
+        """The engine's processors."""
         return tuple(made for p in self.processor for made in p.processors)
 
     def figures(self) -> Iterator[tuple[str, Figure]]:

@@ -1,7 +1,7 @@
 """The ONNX operators there are: what a device profile may speak of.
 
-The default domain as onnx 1.23 lists it (onnx.defs), those of ONNX Runtime's own that the cost rules or a provider's documentation
-name. Kept as text, so that a device without onnx can check a name.
+The default domain as onnx 1.23 lists it (onnx.defs), and of ONNX Runtime's own those that the cost rules or a provider's
+documentation name. Kept as text, so that a name can be checked without onnx.
 """
 
 from __future__ import annotations

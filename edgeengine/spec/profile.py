@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 
 import msgspec
 
@@ -13,11 +14,16 @@ QUANTILES = (0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
 P50, P90, P99 = (QUANTILES.index(q) for q in (50, 90, 99))
 
 
-class Latency(msgspec.Struct, frozen=True):
-    """A latency distribution in nanoseconds: `n` samples seen through the quantiles of QUANTILES."""
+class Latency(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A latency distribution in nanoseconds: `n` samples seen through the quantiles of QUANTILES.
+
+    Of `n` samples only one reaches the maximum, so that a line from the p99 to it makes a rare long run far too common. Where
+    `tail` is given, what lies above the p99 is Pareto's instead: the quantile with q left above it is p99 (q / 0.01)^-tail.
+    """
 
     n: int
     quantiles_ns: tuple[int, ...]
+    tail: float = 0.0
 
     @classmethod
     def of(cls, samples_ns: list[int]) -> Latency:
@@ -39,10 +45,12 @@ class Latency(msgspec.Struct, frozen=True):
 
     def scaled(self, factor: float) -> Latency:
         """The same distribution, every quantile times `factor`."""
-        return Latency(self.n, tuple(round(q * factor) for q in self.quantiles_ns))
+        return Latency(self.n, tuple(round(q * factor) for q in self.quantiles_ns), self.tail)
 
     def at(self, percent: float) -> int:
-        """The quantile at `percent` (0..100), linear between the stored ones."""
+        """The quantile at `percent` (0..100), linear between the stored ones but for a tail."""
+        if self.tail and 99 < percent < 100:
+            return min(round(self.p99_ns * math.pow(100 - percent, -self.tail)), self.max_ns)
         hi = bisect.bisect_left(QUANTILES, percent)
         if QUANTILES[hi] == percent or hi == 0:
             return self.quantiles_ns[hi]
