@@ -12,7 +12,7 @@ from edgeengine.cli.console import Json, State, note, print_json, print_table, p
 EXAMPLES = (
     "edgeengine plan workload.toml -o plan.json",
     "edgeengine plan workload.toml --admit          (which tasks are guaranteed, and what would make the others fit)",
-    "edgeengine plan stated.toml --device raspberrypi/pi4   (tasks with latency_ms)",
+    "edgeengine plan workload.toml --device raspberrypi/pi4   (predicted)",
 )
 
 
@@ -35,8 +35,8 @@ def command(
     """
     import msgspec
 
+    from edgeengine.cli.described import on_device
     from edgeengine.cli.resolve import measured_plan, open_or_build
-    from edgeengine.cli.simulate import described_plan
     from edgeengine.errors import PlanInfeasible, UserError
     from edgeengine.planning import admission, what_if
     from edgeengine.reporting import write_file
@@ -47,7 +47,8 @@ def command(
         raise UserError(f"plan: --emulated-speed {emulated_speed!r} is not known; the only choice is 'measured'")
     tasks = load_workload(workload)
     if device is not None or not any(t.model for t in tasks.tasks):
-        plan = described_plan(tasks, device)
+        known = on_device(tasks, device, state_folder(state))
+        tasks, plan = known.workload, known.prepared.plan
     else:
         folder = state_folder(state)
         with progress_bar() as bar:

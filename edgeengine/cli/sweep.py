@@ -26,13 +26,14 @@ class Planner:
     """
 
     here: Plan | None
+    state: Path | None = None
 
     def __call__(self, workload: Workload, device: str | None) -> Plan:
-        from edgeengine.cli.simulate import described_plan
+        from edgeengine.cli.described import described_plan
 
         if device is None and self.here is not None:
             return msgspec.structs.replace(self.here, workload=workload.sha256)
-        return described_plan(workload, device)
+        return described_plan(workload, device, self.state)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from edgeengine.devices.checks import check_profile, readable
+from edgeengine.devices.modes import SEPARATOR, in_mode
 from edgeengine.errors import UserError
 from edgeengine.spec.device import DeviceProfile, Status
 from edgeengine.spec.operators import OPERATORS
@@ -51,17 +52,19 @@ def list_profiles() -> list[DeviceProfile]:
 
 
 def load_profile(name: str) -> DeviceProfile:
-    """By `vendor/device`, by `device` alone where that is unique, or by the path of a `.toml` file.
+    """By `vendor/device`, by `device` alone where that is unique, either in a mode as `device:mode`, or by the path of a `.toml`.
 
-    Raises UserError naming the profiles known, or what is wrong in the one found.
+    Raises UserError naming the profiles or modes known, or what is wrong in the one found.
     """
     if name.endswith(".toml"):
         return read_profile(Path(name), f"{Path(name).resolve().parent.name}/{Path(name).stem}")
+    name, _, mode = name.partition(SEPARATOR)
     files = _files()
     matches = [n for n in files if n == name or n.split("/")[1] == name]
     if len(matches) != 1:
         raise UserError(f"no device profile {name!r}; known: {', '.join(files) or 'none'}")
-    return read_profile(files[matches[0]], matches[0])
+    profile = read_profile(files[matches[0]], matches[0])
+    return in_mode(profile, mode) if mode else profile
 
 
 def read_profile(file: Path, name: str = "") -> DeviceProfile:

@@ -13,6 +13,7 @@ import edgeengine
 from edgeengine.errors import InternalError
 from edgeengine.scheduling import Job
 from edgeengine.scheduling.job import OUTCOMES
+from edgeengine.spec import Plan
 from edgeengine.workload import Task, Workload
 
 Row = dict[str, str | int | float | None]
@@ -44,6 +45,14 @@ def _row(task: Task, jobs: Sequence[Job], released: int) -> Row:
     for key, percent in (("p50_ms", 50), ("p90_ms", 90), ("p99_ms", 99), ("max_ms", 100)):
         row[key] = round(latencies[round((len(latencies) - 1) * percent / 100)] / 1e6, 4) if latencies else None
     return row
+
+
+def with_basis(rows: list[Row], plan: Plan) -> list[Row]:
+    """The rows, each with what its task's latencies rest on; as they are where all were measured or stated."""
+    basis = {t.task: t.basis for t in plan.tasks}
+    if set(basis.values()) <= {"measured", "stated"}:
+        return rows
+    return [row | {"basis": basis[str(row["task"])]} for row in rows]
 
 
 def run_document(workload: Workload, jobs: Sequence[Job], released: Mapping[str, int], **about: object) -> dict[str, object]:

@@ -95,7 +95,8 @@ class ProfileRow(msgspec.Struct, frozen=True):
     outputs against the reference: "ok", "wrong", "unchecked", or "failed" where it could not be loaded or run; `max_diff` is the
     greatest difference, as a share of the output's range, and `reason` says what is not right. `denormals` counts such values in
     the outputs: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the
-    processor. `governor` is the clock policy of `cores` where it can be read.
+    processor. A row that was not measured has `ended` "predicted" or "estimated" (see TaskPlan.basis), and its median lies within
+    `interval_ns` with a probability of 90 %. `governor` is the clock policy of `cores` where it can be read.
     """
 
     bundle: str
@@ -120,6 +121,7 @@ class ProfileRow(msgspec.Struct, frozen=True):
     governor: str = ""
     switch_ns: int | None = None
     reason: str = ""
+    interval_ns: tuple[int, int] | None = None
 
     @property
     def usable(self) -> bool:

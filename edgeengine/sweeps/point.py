@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgeengine.errors import PlanInfeasible
-from edgeengine.reporting import ensemble_rows, task_rows
+from edgeengine.reporting import ensemble_rows, task_rows, with_basis
 from edgeengine.reporting.rows import Row
 from edgeengine.scheduling import make_policy
-from edgeengine.simulation import make_execution_times, simulate
+from edgeengine.simulation import device_of, make_execution_times, simulate
 from edgeengine.spec import Plan
 from edgeengine.sweeps.space import Point, setting
 from edgeengine.workload import Workload
@@ -53,13 +53,13 @@ def answer(question: Question, point: Point) -> dict[str, object]:
         )
         for seed in range(question.seed, question.seed + question.seeds)
     ]  # fmt: skip
-    rows = ensemble_rows(runs)
+    rows = with_basis(ensemble_rows(runs), plan)
     return {"point": point, "feasible": _feasible(workload, rows, question.max_miss), "tasks": rows}
 
 
 def seeded_rows(workload: Workload, plan: Plan, policy: str, times: str, seconds: float, seed: int) -> list[Row]:
-    """The rows of one simulated run."""
-    execution = make_execution_times(times, seed)
+    """The rows of one simulated run, on a device that the seed draws where the plan is not sure of it."""
+    execution, plan = make_execution_times(times, seed), device_of(plan, times, seed)
     done = simulate(workload, plan, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed)
     return task_rows(workload, done.jobs, done.released)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from edgeengine.devices.modes import faster
 from edgeengine.spec.device import (
     Cluster,
     DeviceProfile,
@@ -103,7 +104,7 @@ class Assembly:
         if p.like:
             profile, _, name = p.like.rpartition(":")
             original = next(q for q in self.profile(profile).processor if q.name == name)
-            yield from ((key, _faster(speed, p.factor, p.like)) for key, speed in original.speed.items())
+            yield from ((key, _rounded(faster(speed, p.factor, *_likeness(p)))) for key, speed in original.speed.items())
         for precision, runtime in p.runtimes.items():
             known = self._known(p, precision)
             if runtime in THROUGHPUT_ONLY:
@@ -170,20 +171,21 @@ def _throttling() -> Throttling:
     )
 
 
-def _faster(speed: Speed, factor: float, of: str) -> Speed:
-    """The speed of a processor `factor` times as fast: times shrink, rates grow."""
-    source = f"as {of}, {factor:g} times as fast by its clocks and cores" if factor != 1 else f"as {of}, in want of measurements"
+def _likeness(p: Described) -> tuple[str, Status]:
+    """Where the figures of a processor come from that is known by another one, and their status."""
+    if p.factor == 1:
+        return f"as {p.like}, in want of measurements", "guessed"
+    return f"as {p.like}, {p.factor:g} times as fast by its clocks and cores", "derived"
 
-    def scaled(f: Figure) -> Figure:
-        by = 1 / factor if f.unit == "ms" else factor
-        status: Status = "derived" if factor != 1 else "guessed"
-        return figure(f.value * by, f.unit, source, status, *(b and b * by for b in (f.low, f.high)))
+
+def _rounded(speed: Speed) -> Speed:
+    def rounded(f: Figure) -> Figure:
+        return figure(f.value, f.unit, f.source, f.status, f.low, f.high)
 
     return msgspec.structs.replace(
         speed,
-        measured=0,
-        overhead=speed.overhead and scaled(speed.overhead),
-        rate=speed.rate and scaled(speed.rate),
-        figures={k: scaled(f) for k, f in speed.figures.items()},
-        operators={k: scaled(f) for k, f in speed.operators.items()},
+        overhead=speed.overhead and rounded(speed.overhead),
+        rate=speed.rate and rounded(speed.rate),
+        figures={k: rounded(f) for k, f in speed.figures.items()},
+        operators={k: rounded(f) for k, f in speed.operators.items()},
     )
