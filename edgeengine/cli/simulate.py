@@ -95,12 +95,11 @@ def _once(
     output: str | None, jobs: str | None, json: bool,
 ) -> None:  # fmt: skip
     """One run: its files, and its table or document."""
-    from edgeengine.planning.objectives import xr_frames
+    from edgeengine.planning.objectives import xr_scores
     from edgeengine.reporting import jobs_csv, run_document, with_basis, write_file, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import device_of, make_execution_times, simulate
     from edgeengine.workload.file import XR
-    from edgeengine.workload.xr_score import xr_score
 
     plan = device_of(known.plan, times, seed)
     done = simulate(
@@ -114,8 +113,7 @@ def _once(
     document["tasks"] = with_basis(document["tasks"], plan)  # type: ignore[arg-type]
     score = None
     if tasks.path.startswith(XR):
-        frames = xr_frames(done.jobs, seconds * 1e3)
-        document["score"] = score = {"strict": xr_score(frames, strict=True), "as_coded": xr_score(frames, strict=False)}
+        document["score"] = score = xr_scores(done.jobs, seconds * 1e3)
     if jobs is not None:
         write_file(Path(jobs), jobs_csv(done.jobs))
     if output is not None:

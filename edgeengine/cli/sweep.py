@@ -15,7 +15,7 @@ from edgeengine.reporting import write_file
 from edgeengine.spec import Plan
 from edgeengine.sweeps import Question, find, parse_axis, points, run_points
 from edgeengine.sweeps.frontier import frontier_html, worst_miss_rate
-from edgeengine.sweeps.runner import Answer
+from edgeengine.sweeps.point import Answer
 from edgeengine.workload import Workload
 
 
@@ -59,7 +59,7 @@ def simulate_many(question: Question, how: Many, json: bool) -> None:
         _sweep(question, how, json)
     else:
         (answer,) = run_points(question, [{}])
-        document = _about(question) | {"tasks": answer["tasks"]}
+        document = _about(question) | {"tasks": answer["tasks"]} | ({"score": answer["score"]} if "score" in answer else {})
         if json:
             print_json(document)
         else:
@@ -67,6 +67,9 @@ def simulate_many(question: Question, how: Many, json: bool) -> None:
                 f"simulated {question.seconds:g} s, {question.seeds} seeds, policy {question.policy} (miss rate: 95 % interval)"
             )
             print_rows(title, answer["tasks"])  # type: ignore[arg-type]
+            if "score" in answer:
+                strict, as_coded = answer["score"].values()  # type: ignore[attr-defined]
+                note(f"XRBench score {strict:.2f}, as coded {as_coded:.2f} (means over the seeds)")
 
 
 def _about(question: Question) -> dict[str, object]:

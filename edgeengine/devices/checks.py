@@ -16,6 +16,7 @@ UNITS = {
     "rate": "GMAC/s", "throughput": "GMAC/s", "operators": "ms", "min": "times", "p90": "times", "p99": "times", "max": "times",
     "runs": "runs",
 }  # fmt: skip
+LEAST_RUNS = 1000
 AT_LEAST_1 = ("slowest", "slowdown", "slower", "first_run", "p90", "p99", "max")
 
 
@@ -44,6 +45,11 @@ def check_profile(profile: DeviceProfile, file: str) -> DeviceProfile:
         for precision, speed in p.speed.items():
             if strange := sorted(speed.operators.keys() - OPERATORS):
                 raise refuse(f"{where}, speed.{precision}.operators", f"there is no operator {strange[0]!r}")
+    if (t := profile.tail) is not None:
+        if t.runs.value < LEAST_RUNS:
+            raise refuse("tail, runs", f"the greatest of fewer than {LEAST_RUNS} runs says nothing of what lies above the p99")
+        if not t.min.value <= 1 <= t.p90.value <= t.p99.value <= t.max.value:
+            raise refuse("tail", "min, 1, p90, p99 and max must not fall")
     for k in profile.link:
         _known((k.one, k.other), sorted(memories), f"link {k.one}-{k.other}", refuse)
     for m in profile.mode:

@@ -46,7 +46,7 @@ def spread(median_ns: float, tail: Tail | None) -> Latency:
 
 def _exponent(tail: Tail) -> float:
     """Of the Pareto tail that leaves the p99 and is expected to reach the maximum once in so many runs."""
-    return math.log(tail.max.value / tail.p99.value) / math.log(max(tail.runs.value, 101) / 100)
+    return math.log(tail.max.value / tail.p99.value) / math.log(tail.runs.value / 100)
 
 
 def _between(known: tuple[tuple[int, float], ...], percent: float) -> float:

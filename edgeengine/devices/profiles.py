@@ -6,6 +6,7 @@ at `profiles/`. Anywhere else by their path.
 
 from __future__ import annotations
 
+import csv
 import os
 import tomllib
 from pathlib import Path
@@ -77,6 +78,16 @@ def read_profile(file: Path, name: str = "") -> DeviceProfile:
         reason = e.strerror if isinstance(e, OSError) else readable(str(e), document)
         raise UserError(f"{file}: not a valid device profile ({reason})") from e
     return msgspec.structs.replace(check_profile(profile, str(file)), name=name)
+
+
+def known_macs() -> dict[str, float]:
+    """Multiply-accumulates by model_key, of the models whose measurements the shipped profiles come from."""
+    for root in profile_roots():
+        file = root / "measured" / "model_features.csv"
+        if file.is_file():
+            with file.open(newline="") as f:
+                return {row["model_key"]: float(row["gmacs"]) * 1e9 for row in csv.DictReader(f)}
+    return {}
 
 
 def operator_table(name: str) -> OperatorTable:

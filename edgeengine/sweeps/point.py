@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 
 from edgeengine.errors import PlanInfeasible
+from edgeengine.planning.objectives import xr_scores
 from edgeengine.reporting import ensemble_rows, task_rows, with_basis
 from edgeengine.reporting.rows import Row
 from edgeengine.scheduling import make_policy
-from edgeengine.simulation import device_of, make_execution_times, simulate
+from edgeengine.simulation import Simulation, device_of, make_execution_times, simulate
 from edgeengine.spec import Plan
 from edgeengine.sweeps.space import Point, setting
 from edgeengine.workload import Workload
+from edgeengine.workload.file import XR
 
+Answer = dict[str, object]
 Planner = Callable[[Workload, str | None], Plan]
 
 
@@ -35,8 +39,9 @@ class Question:
     max_miss: float = 0.0
 
 
-def answer(question: Question, point: Point) -> dict[str, object]:
-    """{"point": …, "feasible": …, "tasks": rows} or, where nothing can run it, {"point", "feasible": False, "reason"}.
+def answer(question: Question, point: Point) -> Answer:
+    """{"point": …, "feasible": …, "tasks": rows}, with the mean "score" of an XRBench scenario; where nothing can run it
+    {"point", "feasible": False, "reason", "tasks": []}.
 
     The same bytes for the same question and point, wherever it is computed. Raises UserError for a point that cannot be set.
     """
@@ -46,22 +51,21 @@ def answer(question: Question, point: Point) -> dict[str, object]:
         plan = question.planner(workload, None if device is None else str(device))
     except PlanInfeasible as e:
         return {"point": point, "feasible": False, "reason": str(e), "tasks": []}
-    runs = [
-        seeded_rows(
-            workload, plan, str(point.get("policy", question.policy)), str(point.get("times", question.times)),
-            question.seconds, seed,
-        )
-        for seed in range(question.seed, question.seed + question.seeds)
-    ]  # fmt: skip
-    rows = with_basis(ensemble_rows(runs), plan)
-    return {"point": point, "feasible": _feasible(workload, rows, question.max_miss), "tasks": rows}
+    policy, times = str(point.get("policy", question.policy)), str(point.get("times", question.times))
+    seeds = range(question.seed, question.seed + question.seeds)
+    runs = [_seeded(workload, plan, policy, times, question.seconds, seed) for seed in seeds]
+    rows = with_basis(ensemble_rows([task_rows(workload, r.jobs, r.released) for r in runs]), plan)
+    found: Answer = {"point": point, "feasible": _feasible(workload, rows, question.max_miss), "tasks": rows}
+    if workload.path.startswith(XR):
+        scores = [xr_scores(r.jobs, question.seconds * 1e3) for r in runs]
+        found["score"] = {key: fmean(s[key] for s in scores) for key in scores[0]}
+    return found
 
 
-def seeded_rows(workload: Workload, plan: Plan, policy: str, times: str, seconds: float, seed: int) -> list[Row]:
-    """The rows of one simulated run, on a device that the seed draws where the plan is not sure of it."""
+def _seeded(workload: Workload, plan: Plan, policy: str, times: str, seconds: float, seed: int) -> Simulation:
+    """One run, on a device that the seed draws where the plan is not sure of it."""
     execution, plan = make_execution_times(times, seed), device_of(plan, times, seed)
-    done = simulate(workload, plan, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed)
-    return task_rows(workload, done.jobs, done.released)
+    return simulate(workload, plan, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed)
 
 
 def _feasible(workload: Workload, rows: list[Row], max_miss: float) -> bool:

@@ -34,6 +34,12 @@ rate = { value = 8.0, unit = "GMAC/s", source = "a table", status = "fitted", lo
 """
 
 
+TAIL = "[tail]\n" + "".join(
+    f'{key} = {{ value = {value}, unit = "{"runs" if key == "runs" else "times"}", source = "x", status = "guessed" }}\n'
+    for key, value in (("min", 0.9), ("p90", 1.1), ("p99", 1.2), ("max", 4.0), ("runs", 5000))
+)
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "acme").mkdir()
@@ -117,6 +123,12 @@ def test_processor_of_each_core_is_several_of_the_engines() -> None:
         ),
         ('resources = ["core0"]', "resources = []", "processor cpu0: needs at least one resource"),
         ("[[processor]]", "[[processors]]", "unknown field `processors`"),
+        (
+            "[[processor]]",
+            f"{TAIL.replace('runs = { value = 5000', 'runs = { value = 500')}[[processor]]",
+            "tail, runs: the greatest",
+        ),
+        ("[[processor]]", f"{TAIL.replace('p90 = { value = 1.1', 'p90 = { value = 1.3')}[[processor]]", "tail: min, 1, p90"),
     ],
 )
 def test_figure_that_cannot_be_right_is_one_line_with_file_and_key(own: Path, old: str, new: str, where: str) -> None:
