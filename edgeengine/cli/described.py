@@ -25,11 +25,6 @@ class OnDevice:
     workload: Workload
     prepared: Prepared
 
-    @property
-    def uncertain(self) -> bool:
-        """Whether any latency is a prediction, so that one run says little."""
-        return any(s.bounds is not None for t in self.prepared.plan.tasks for s in t.steps)
-
 
 def on_device(workload: Workload, device: str | None, state: Path) -> OnDevice:
     """Plan a workload whose latencies are described: by `device`, or (None) as its tasks state them.

@@ -59,6 +59,7 @@ def command(
     from edgeengine.state import state_folder
     from edgeengine.sweeps import Question
     from edgeengine.workload import load_workload
+    from edgeengine.workload.file import XR
 
     make_policy(policy)  # an unknown one is said before anything is measured
     make_execution_times(times, seed)
@@ -68,24 +69,22 @@ def command(
         raise UserError("simulate: --seeds from 1 to 10,000, --workers from 1 to 1,000, --max-miss at least 0 and below 1")
     if not sweep and (plot is not None or kept is not None or cluster is not None or backend != "local" or workers > 1):
         raise UserError("simulate: --plot, --kept, --workers, --backend and --cluster are for --sweep; give one")
-    many = (seeds or 1) > 1 or bool(sweep) or find is not None
     one_run = output is not None or jobs is not None
-    if many and one_run:
+    if ((seeds or 1) > 1 or sweep or find is not None) and one_run:
         raise UserError("simulate: -o and --jobs are for one run; with --seeds, --sweep or --find use --json")
     tasks = load_workload(workload)
     varied = device or next((text for text in [*(sweep or ()), find or ""] if text.startswith("device=")), None)
     described = _is_described(tasks, varied, plan)
-    if not many and described:
-        known = on_device(tasks, device, state_folder(state))
-        tasks, many = known.workload, seeds is None and not one_run and known.uncertain
-    if many:
+    predicted = described and varied is not None and (tasks.path.startswith(XR) or any(t.model for t in tasks.tasks))
+    count = seeds or (SEEDS if predicted and times == "sampled" and not one_run else 1)
+    if count > 1 or sweep or find is not None:
         here = None if described else _known(tasks, plan, state, False).plan
-        question = Question(
-            tasks, Planner(here, state_folder(state)), device, policy, times, seconds, seed, seeds or SEEDS, max_miss
-        )  # fmt: skip
+        planner = Planner(here, state_folder(state))
+        question = Question(tasks, planner, device, policy, times, seconds, seed, count, max_miss)
         simulate_many(question, Many(sweep or (), find, workers, backend, cluster, kept, plot), json)
     elif described:
-        _once(tasks, known.prepared, policy, times, seconds, seed, output, jobs, json)
+        known = on_device(tasks, device, state_folder(state))
+        _once(known.workload, known.prepared, policy, times, seconds, seed, output, jobs, json)
     else:
         _once(tasks, _known(tasks, plan, state, output is not None), policy, times, seconds, seed, output, jobs, json)
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from edgeengine.cli.console import note, print_json, print_rows, print_table, progress_bar
-from edgeengine.errors import UserError
+from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.reporting import write_file
 from edgeengine.spec import Plan
 from edgeengine.sweeps import Question, find, parse_axis, points, run_points
@@ -50,7 +50,7 @@ class Many:
 
 
 def simulate_many(question: Question, how: Many, json: bool) -> None:
-    """Raises UserError for keys that do not exist or options that do not go together."""
+    """Raises UserError for keys that do not exist or options that do not go together, PlanInfeasible where nothing can run."""
     if how.find is not None and how.sweep:
         raise UserError("simulate: --find searches one key; give it or --sweep, not both")
     if how.find is not None:
@@ -59,6 +59,8 @@ def simulate_many(question: Question, how: Many, json: bool) -> None:
         _sweep(question, how, json)
     else:
         (answer,) = run_points(question, [{}])
+        if "reason" in answer:
+            raise PlanInfeasible(str(answer["reason"]))
         document = _about(question) | {"tasks": answer["tasks"]} | ({"score": answer["score"]} if "score" in answer else {})
         if json:
             print_json(document)
