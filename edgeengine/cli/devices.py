@@ -39,8 +39,10 @@ def command(
     elif action is None:
         _list(json)
     else:
+        incomplete = {"show": "show what?", "calibrate": "calibrate by what, like which, into which file?"}
+        wrong = incomplete.get(action or "", f"unknown action {action!r};")
         raise UserError(
-            f"devices: {action or 'that'!r} alone is no action; use 'edgeengine devices', 'edgeengine devices show NAME' or "
+            f"devices: {wrong} use 'edgeengine devices', 'edgeengine devices show NAME' or "
             "'edgeengine devices calibrate --from ANCHORS --like DEVICE -o FILE.toml'"
         )
 

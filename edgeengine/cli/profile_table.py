@@ -97,4 +97,7 @@ def remarks(rows: Sequence[ProfileRow]) -> list[str]:
             lines.append(f"warning: {where}: {len(f.nodes)} {f.op} fell back to {f.provider}{why}")
         if r.denormals:
             lines.append(f"warning: {where}: {r.denormals} denormal values in its outputs, which slow CPUs down")
+    most = max(rows, key=lambda r: r.denormal_weights, default=None)
+    if most is not None and most.denormal_weights:
+        lines.append(f"warning: {most.subgraph}: {most.denormal_weights} denormal weights, which slow CPUs down; make them zero")
     return list(dict.fromkeys(lines))

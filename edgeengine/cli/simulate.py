@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ from edgeengine.cli.console import Json, State, note, print_json, print_rows, pr
 
 if TYPE_CHECKING:
     from edgeengine.engine.prepare import Prepared
+    from edgeengine.scheduling import Job
     from edgeengine.workload import Workload
 
 SEEDS = 20  # where latencies are predicted: each seed is another device that the predictions allow
@@ -93,39 +96,46 @@ def _once(
     tasks: Workload, known: Prepared, policy: str, times: str, seconds: float, seed: int,
     output: str | None, jobs: str | None, json: bool,
 ) -> None:  # fmt: skip
-    """One run: its files, and its table or document."""
-    from edgeengine.planning.objectives import xr_scores
-    from edgeengine.reporting import jobs_csv, run_document, with_basis, write_file, write_run_folder
+    """One run: its files, and its table or document. No job is kept: memory does not grow with `seconds`."""
+    from edgeengine.planning.objectives import XrScores
+    from edgeengine.reporting import Tally, run_document, with_basis, writing_jobs, writing_run
     from edgeengine.scheduling import make_policy
-    from edgeengine.simulation import device_of, make_execution_times, simulate
+    from edgeengine.simulation import device_of, make_execution_times, stream
     from edgeengine.workload.file import XR
 
-    plan = device_of(known.plan, times, seed)
-    done = simulate(
-        tasks, plan, make_policy(policy), make_execution_times(times, seed),
-        stop_ns=round(seconds * 1e9), seed=seed, keep_log=output is not None,
-    )  # fmt: skip
-    device = known.plan.device
-    document = run_document(
-        tasks, done.jobs, done.released, mode="simulated", policy=policy, seconds=seconds, seed=seed, times=times, device=device
-    )
-    document["tasks"] = with_basis(document["tasks"], plan)  # type: ignore[arg-type]
-    score = None
-    if tasks.path.startswith(XR):
-        document["score"] = score = xr_scores(done.jobs, seconds * 1e3)
-    if jobs is not None:
-        write_file(Path(jobs), jobs_csv(done.jobs))
-    if output is not None:
-        write_run_folder(
-            Path(output), document=document, plan=plan, log=done.log or [], jobs=done.jobs,
-            rows=known.rows, machine=known.machine,
+    plan, counted = device_of(known.plan, times, seed), Tally(tasks)
+    scores = XrScores(seconds * 1e3) if tasks.path.startswith(XR) else None
+    takers: list[Callable[[Job], object]] = [counted.add, *([scores.add] if scores is not None else [])]
+
+    def ended(job: Job) -> None:
+        for take in takers:
+            take(job)
+
+    with ExitStack() as files:
+        folder = files.enter_context(writing_run(Path(output))) if output is not None else None
+        if folder is not None:
+            takers.append(folder.end)
+        if jobs is not None:
+            takers.append(files.enter_context(writing_jobs(Path(jobs))).add)
+        done = stream(
+            tasks, plan, make_policy(policy), make_execution_times(times, seed), stop_ns=round(seconds * 1e9), seed=seed,
+            ended=ended, record=folder.step if folder is not None else None,
         )  # fmt: skip
+        document = run_document(
+            with_basis(counted.rows(done.released), plan), mode="simulated", policy=policy, seconds=seconds, seed=seed,
+            times=times, device=plan.device,
+        )  # fmt: skip
+        if scores is not None:
+            document["score"] = scores.values
+        if folder is not None:
+            folder.conclude(document, plan, known.rows, known.machine)
     if json:
         print_json(document)
     else:
-        print_rows(f"simulated {seconds:g} s, policy {policy}, {device}", document["tasks"], done.jobs)  # type: ignore[arg-type]
-        if score is not None:
-            note(f"XRBench score {score['strict']:.2f}, as coded {score['as_coded']:.2f}")
+        title = f"simulated {seconds:g} s, policy {policy}, {plan.device}"
+        print_rows(title, document["tasks"], counted.causes)  # type: ignore[arg-type]
+        if scores is not None:
+            note(f"XRBench score {scores.values['strict']:.2f}, as coded {scores.values['as_coded']:.2f}")
 
 
 def _is_described(tasks: Workload, device: str | None, plan: str | None) -> bool:

@@ -34,13 +34,15 @@ class Guarantee(msgspec.Struct, frozen=True):
     """No job of the task misses its deadline while every subgraph stays within `margin` times its p99, on these conditions:
     its subgraphs run on `route`, (subgraph, processor) in order; of the guaranteed jobs waiting for a processor the one of
     least `priority` goes first, and before any other; releases come no faster than the period. `response_ns`: the latest
-    finish after a release.
+    finish after a release. With `firm` = (met, of) that holds for so many of any `of` consecutive jobs, spread evenly; the others
+    are run as if without a guarantee.
     """
 
     priority: int
     route: tuple[tuple[str, str], ...]
     response_ns: int
     margin: float
+    firm: tuple[int, int] | None = None
 
 
 class TaskPlan(msgspec.Struct, frozen=True):
@@ -51,7 +53,8 @@ class TaskPlan(msgspec.Struct, frozen=True):
     never larger. `around`: what a worker spends beside the run of each of its subgraphs (gathering inputs, handing on
     outputs), where measured. `basis` says what its latencies rest on: "measured", "stated" in the workload, "predicted" from a
     device profile, or "estimated" from little more than the number of operations. `verdict` is the admission verdict
-    (guaranteed | best effort | refused), with the reason; `guarantee` what the first rests on.
+    (guaranteed | best effort | refused), with the reason; `guarantee` what the first rests on. A task
+    without steps may not run: its jobs are rejected.
     """
 
     task: str

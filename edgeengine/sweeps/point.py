@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from edgeengine.errors import PlanInfeasible
-from edgeengine.planning.objectives import xr_scores
-from edgeengine.reporting import ensemble_rows, task_rows, with_basis
+from edgeengine.planning.objectives import XrScores
+from edgeengine.reporting import Tally, ensemble_rows, with_basis
 from edgeengine.reporting.rows import Row
-from edgeengine.scheduling import make_policy
-from edgeengine.simulation import Simulation, device_of, make_execution_times, simulate
+from edgeengine.scheduling import Job, make_policy
+from edgeengine.simulation import device_of, make_execution_times, stream
 from edgeengine.spec import Plan
 from edgeengine.sweeps.space import Point, setting
 from edgeengine.workload import Workload
@@ -54,18 +54,30 @@ def answer(question: Question, point: Point) -> Answer:
     policy, times = str(point.get("policy", question.policy)), str(point.get("times", question.times))
     seeds = range(question.seed, question.seed + question.seeds)
     runs = [_seeded(workload, plan, policy, times, question.seconds, seed) for seed in seeds]
-    rows = with_basis(ensemble_rows([task_rows(workload, r.jobs, r.released) for r in runs]), plan)
+    rows = with_basis(ensemble_rows([of_run for of_run, _ in runs]), plan)
     found: Answer = {"point": point, "feasible": _feasible(workload, rows, question.max_miss), "tasks": rows}
     if workload.path.startswith(XR):
-        scores = [xr_scores(r.jobs, question.seconds * 1e3) for r in runs]
-        found["score"] = {key: fmean(s[key] for s in scores) for key in scores[0]}
+        found["score"] = {key: fmean(scores[key] for _, scores in runs) for key in runs[0][1]}
     return found
 
 
-def _seeded(workload: Workload, plan: Plan, policy: str, times: str, seconds: float, seed: int) -> Simulation:
-    """One run, on a device that the seed draws where the plan is not sure of it."""
-    execution, plan = make_execution_times(times, seed), device_of(plan, times, seed)
-    return simulate(workload, plan, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed)
+def _seeded(
+    workload: Workload, plan: Plan, policy: str, times: str, seconds: float, seed: int
+) -> tuple[list[Row], dict[str, float]]:
+    """The rows of one run, on a device that the seed draws where the plan is not sure of it, and an XRBench scenario's scores."""
+    counted = Tally(workload)
+    scores = XrScores(seconds * 1e3) if workload.path.startswith(XR) else None
+
+    def ended(job: Job) -> None:
+        counted.add(job)
+        if scores is not None:
+            scores.add(job)
+
+    done = stream(
+        workload, device_of(plan, times, seed), make_policy(policy), make_execution_times(times, seed),
+        stop_ns=round(seconds * 1e9), seed=seed, ended=ended,
+    )  # fmt: skip
+    return counted.rows(done.released), scores.values if scores is not None else {}
 
 
 def _feasible(workload: Workload, rows: list[Row], max_miss: float) -> bool:
