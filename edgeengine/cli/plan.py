@@ -13,7 +13,7 @@ from edgeengine.cli.options import OPTION_HELP, parse_options
 EXAMPLES = (
     "edgeengine plan workload.toml -o plan.json",
     "edgeengine plan workload.toml --admit          (which tasks are guaranteed, and what would make the others fit)",
-    "edgeengine plan stated.toml --device raspberrypi/pi4   (tasks with latency_ms)",
+    "edgeengine plan workload.toml --device raspberrypi/pi4   (predicted)",
 )
 
 
@@ -37,8 +37,8 @@ def command(
     """
     import msgspec
 
+    from edgeengine.cli.described import on_device
     from edgeengine.cli.resolve import measured_plan, open_or_build
-    from edgeengine.cli.simulate import described_plan
     from edgeengine.errors import PlanInfeasible, UserError
     from edgeengine.planning import admission, what_if
     from edgeengine.reporting import write_file
@@ -51,7 +51,8 @@ def command(
     if device is not None or not any(t.model for t in tasks.tasks):
         if option:
             raise UserError("plan: --option is for processors of this machine; a described device takes none")
-        plan = described_plan(tasks, device)
+        known = on_device(tasks, device, state_folder(state))
+        tasks, plan = known.workload, known.prepared.plan
     else:
         folder = state_folder(state)
         with progress_bar() as bar:

@@ -24,6 +24,7 @@ EXAMPLES = (
     "edgeengine profile model.edge",
     "edgeengine profile model.onnx --shape x=1x3x224x224 --processor cpu0",
     "edgeengine profile model.edge --width 0.01 --seconds 60 --again",
+    "edgeengine profile model.edge --device snapdragon-8-gen-3",
     "edgeengine profile big.edge --share 0.07        (measure the most informative 7 %, predict the rest)",
 )
 MACHINE_SECONDS = 4.0
@@ -32,6 +33,7 @@ PERIODS = 20  # at least so many runs at the period
 
 def command(
     model: Annotated[str, typer.Argument(help="A bundle or an .onnx file.")],
+    device: Annotated[str | None, typer.Option(help="Predict for a described device instead of measuring here.")] = None,
     processor: Annotated[list[str] | None, typer.Option(help="Only on this processor; repeat for more.")] = None,
     option: Annotated[list[str] | None, typer.Option(help=OPTION_HELP)] = None,
     shape: Annotated[list[str] | None, typer.Option(help="For an .onnx: fix an input, name=1x3x224x224.")] = None,
@@ -47,11 +49,12 @@ def command(
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Measure latencies, check outputs, say what bounds each part; rows are kept as they come, for planning.
+    """Measure latencies, check outputs, say what bounds each part; rows are kept as they come, for planning. Or predict them.
 
     Interrupted, it goes on where it was when it is run again (with --share it begins anew).
     """
 
+    from edgeengine.cli.described import predict
     from edgeengine.cli.profile_table import bounds, print_profile, remarks
     from edgeengine.cli.resolve import choose_processors
     from edgeengine.devices import device_id
@@ -63,9 +66,18 @@ def command(
 
     if not 1e-3 <= seconds <= 1e6 or (period_ms is not None and not 0.01 <= period_ms <= 1e6):
         raise UserError("profile: --seconds must be between 0.001 and 1e6, --period-ms between 0.01 and 1e6")
+    if device is not None and (share is not None or period_ms is not None or again or machine or strict or option):
+        raise UserError(
+            "profile: --device predicts; --share, --period-ms, --again, --machine, --strict, --option are for measuring"
+        )
     if not 0 < width < 1:
         raise UserError("profile: --width must be between 0 and 1; 0.02 is 2 % of the median to either side")
     folder = state_folder(state)
+    if device is not None:
+        with progress_bar() as bar:
+            bundle = _open(model, parse_shapes(shape), parse_inputs(input), folder, bar)
+        predict(bundle, device, processor, output, json)
+        return
     processors, given = choose_processors(processor, options=parse_options(option)), parse_inputs(input)
     providers, store = load_providers(strict=strict), ProfileStore(folder / "profile.sqlite")
     try:
