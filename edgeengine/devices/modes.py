@@ -34,7 +34,9 @@ def faster(speed: Speed, factor: float, source: str, status: Status) -> Speed:
     """The speed of a processor `factor` times as fast: times shrink, rates grow."""
 
     def scaled(f: Figure) -> Figure:
-        by = 1 / factor if f.unit.endswith("s") and "/" not in f.unit else factor
+        if f.unit == "times":
+            return msgspec.structs.replace(f, source=source, status=status)
+        by = 1 / factor if f.unit.startswith("ms") else factor
         low, high = (None if b is None else b * by for b in (f.low, f.high))
         return Figure(f.value * by, f.unit, source, status, low, high)
 

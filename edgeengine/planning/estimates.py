@@ -12,7 +12,7 @@ from edgeengine.spec.plan import SCHEMA
 from edgeengine.workload import Task, Workload
 from edgeengine.workload.xr import MEGA_MACS, line_of, rates_of, xr_workload
 
-ESTIMATED = "estimated"
+ESTIMATED, PREDICTED = "estimated", "predicted"
 
 
 def from_macs(macs: float, speed: Speed) -> Expected | None:

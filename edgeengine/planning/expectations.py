@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edgeengine.bundle import Bundle
+from edgeengine.devices.costs import predict
 from edgeengine.devices.effects import effects_of
 from edgeengine.devices.profiles import operator_table
-from edgeengine.planning.estimates import ESTIMATED, from_macs
+from edgeengine.planning.estimates import ESTIMATED, PREDICTED, from_macs
 from edgeengine.profiling.described import Expected
 from edgeengine.spec import SubgraphSpec
 from edgeengine.spec.device import DeviceProfile, ProcessorProfile, Speed
@@ -53,8 +54,7 @@ class Expectations:
         if subgraph.macs is None:
             return f"no cost rule for {', '.join(subgraph.unknown_ops)}"
         left = self.find_left(bundle, subgraph, operator_table(processor.runs).runs) if processor.runs else ()
-        own = from_macs(subgraph.macs - sum(i.macs for i in left), speed)
-        assert own is not None
+        own = _own(subgraph, sum(i.macs for i in left), speed)
         fallback = self._fallback(left, processor)
         if isinstance(fallback, str):
             return fallback
@@ -83,6 +83,18 @@ class Expectations:
         there = sum(effects.transfer_ns(here, "host", i.read_bytes) for i in left)
         back = sum(effects.transfer_ns("host", here, i.written_bytes) for i in left)
         return there + back + sum(i.macs for i in left) / max(rates)
+
+
+def _own(subgraph: SubgraphSpec, left_macs: int, speed: Speed) -> Expected:
+    """By the processor's costs where they are known, less the share of multiply-accumulates that is left; else by its line."""
+    assert subgraph.macs is not None
+    if subgraph.features is None or not speed.figures:
+        own = from_macs(subgraph.macs - left_macs, speed)
+        assert own is not None
+        return own
+    kept = 1 - left_macs / max(subgraph.macs, 1)
+    median_ms, low_ms, high_ms = predict(subgraph.features, speed.figures)
+    return Expected(1e6 * kept * median_ms, 1e6 * kept * low_ms, 1e6 * kept * high_ms, PREDICTED)
 
 
 def speed_for(processor: ProcessorProfile, precision: str) -> Speed | str:

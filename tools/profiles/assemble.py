@@ -20,6 +20,7 @@ from edgeengine.spec.device import (
     Throttling,
 )
 from tools.profiles import fits
+from tools.profiles.families import Families
 from tools.profiles.fits import figure
 from tools.profiles.tables import Described, Row, Tables
 
@@ -37,6 +38,7 @@ class Assembly:
 
     def __init__(self, tables: Tables):
         self._tables = tables
+        self._families = Families(tables)
         self._made: dict[str, DeviceProfile] = {}
 
     def all(self) -> dict[str, DeviceProfile]:
@@ -113,7 +115,8 @@ class Assembly:
             source = self._tables.cite([r for r, _ in known])
             line = fits.line([g for _, g in known], [float(r["latency_ms"]) for r, _ in known], source)
             if line is not None:
-                yield precision, Speed(runtime, len(known), overhead=line[0], rate=line[1])
+                costs = self._families.figures(p, precision, source)
+                yield precision, Speed(runtime, len(known), overhead=line[0], rate=line[1], figures=costs)
 
     def _known(self, p: Described, precision: str) -> list[tuple[Row, float]]:
         """(row, billions of MACs) of the measurements behind a speed."""
