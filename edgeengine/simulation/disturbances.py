@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeengine.events import Start
+from edgeengine.scheduling.job import ProcessorState
 from edgeengine.simulation.contention import Contention
 from edgeengine.simulation.throttling import Throttling
 from edgeengine.spec import Effects, Plan
@@ -17,24 +17,25 @@ class Disturbances:
         self._throttling = Throttling(effects.throttle)
         self._memory = {p.name: p.memory for p in plan.processors}
         self._step = {(t.task, s.subgraph, s.processor): s for t in plan.tasks for s in t.steps}
-        self._segments = {t.task: t.segments for t in plan.tasks}
         self._place: dict[tuple[str, int], str] = {}  # in which memory a job's tensors lie
 
-    def begin(self, start: Start, now: int, duration_ns: int) -> dict[str, int]:
-        moved_ns = self._transfers_ns(start) if self._effects.links else 0
-        factor = self._throttling.factor(start.processor, now)
-        return self._contention.begin(start.processor, now, moved_ns + round(duration_ns * factor))
+    def begin(self, p: ProcessorState, now: int, duration_ns: int) -> dict[str, int]:
+        """The run that `p` was given begins, and takes `duration_ns` undisturbed."""
+        moved_ns = self._transfers_ns(p) if self._effects.links else 0
+        factor = self._throttling.factor(p.name, now)
+        return self._contention.begin(p.name, now, moved_ns + round(duration_ns * factor))
 
     def end(self, processor: str, now: int) -> dict[str, int]:
         self._throttling.ran(processor, now)
         return self._contention.end(processor, now)
 
-    def _transfers_ns(self, start: Start) -> int:
+    def _transfers_ns(self, p: ProcessorState) -> int:
         """What the subgraph reads to its processor, and a job's last results back to the host."""
-        step, job = self._step[start.task, start.subgraph, start.processor], (start.task, start.index)
-        memory = self._memory[start.processor]
+        assert p.job is not None and p.move is not None
+        task, memory = p.job.task.name, self._memory[p.name]
+        step, job = self._step[task, p.move.subgraph, p.name], (task, p.job.index)
         cost = self._effects.transfer_ns(self._place.get(job, "host"), memory, step.input_bytes)
-        if step.stop < self._segments[start.task]:
+        if step.stop < p.job.task.segments:
             self._place[job] = memory
             return cost
         self._place.pop(job, None)
