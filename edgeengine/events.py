@@ -82,11 +82,10 @@ class ProcessorBack(Event, tag="processor_back", gc=False):
 
 
 class EstimateChanged(Event, tag="estimate_changed", gc=False):
-    task: str
-    subgraph: str
+    """Whatever runs on the processor from now on is expected to take `factor` times what was planned."""
+
     processor: str
-    p50_ns: int
-    p99_ns: int
+    factor: float
 
 
 class VersionReady(Event, tag="version_ready", gc=False):

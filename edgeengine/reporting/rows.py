@@ -1,7 +1,7 @@
 """One row per task: what was released, how it ended, how long it took.
 
 Miss rate = (late + dropped + failed + rejected) / released. Latencies are finish - release over finished (met or late) jobs,
-the value whose rank is nearest to (n - 1) p.
+the value whose rank is nearest to (n - 1) p. Where tasks are weakly hard, rows have `violations` too (None for the others).
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 import edgeengine
 from edgeengine.errors import InternalError
 from edgeengine.reporting.latencies import Latencies
+from edgeengine.reporting.violations import Violations
 from edgeengine.scheduling import Job
 from edgeengine.scheduling.job import MET, OUTCOMES
+from edgeengine.spec import Plan
 from edgeengine.workload import Task, Workload
 
 Row = dict[str, str | int | float | None]
@@ -30,6 +32,7 @@ class Tally:
         self._tasks = workload.tasks
         self._met: Counter[str] = Counter()
         self._latencies = {t.name: Latencies() for t in workload.tasks}
+        self._violations = {t.name: Violations(t.firm) for t in workload.tasks if t.firm is not None}
         self.causes: Counter[tuple[str, str, str]] = Counter()
 
     def add(self, job: Job) -> None:
@@ -38,6 +41,8 @@ class Tally:
             self._met[name] += 1
         else:
             self.causes[name, job.outcome, job.cause] += 1
+        if name in self._violations:
+            self._violations[name].add(job.index, job.outcome == MET)
         if job.finish_ns is not None and job.finished:
             self._latencies[name].add(job.finish_ns - job.release_ns)
 
@@ -56,6 +61,8 @@ class Tally:
                 counts[outcome] += count
         if sum(counts.values()) != released:
             raise InternalError(f"task {task.name!r}: {released} jobs were released, {sum(counts.values())} ended")
+        violations = self._violations.get(task.name)
+        weakly_hard: Row = {"violations": None if violations is None else violations.count} if self._violations else {}
         latencies_ns = self._latencies[task.name].percentiles(PERCENTILES.values())
         return {
             "task": task.name,
@@ -64,6 +71,7 @@ class Tally:
             **counts,
             "miss_rate": (released - counts[MET]) / released if released else 0.0,
             **{key: None if ns is None else round(ns / 1e6, 4) for key, ns in zip(PERCENTILES, latencies_ns, strict=True)},
+            **weakly_hard,
         }
 
 
@@ -78,6 +86,14 @@ def tally(workload: Workload, jobs: Iterable[Job]) -> Tally:
 def task_rows(workload: Workload, jobs: Iterable[Job], released: Mapping[str, int]) -> list[Row]:
     """A row per task over these jobs (see Tally.rows)."""
     return tally(workload, jobs).rows(released)
+
+
+def with_basis(rows: list[Row], plan: Plan) -> list[Row]:
+    """The rows, each with what its task's latencies rest on; as they are where all were measured or stated."""
+    basis = {t.task: t.basis for t in plan.tasks}
+    if set(basis.values()) <= {"measured", "stated"}:
+        return rows
+    return [row | {"basis": basis[str(row["task"])]} for row in rows]
 
 
 def run_document(rows: list[Row], **about: object) -> dict[str, object]:

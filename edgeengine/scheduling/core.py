@@ -317,13 +317,13 @@ class Scheduler:
         return True
 
     def _estimate_changed(self, e: EstimateChanged, _: list[AnyAction]) -> bool:
-        task = self.tasks[e.task]
-        for moves in task.moves:
-            for move in moves:
-                if move.subgraph == e.subgraph and move.processor.name == e.processor:
-                    move.p50_ns, move.p99_ns = e.p50_ns, e.p99_ns
-        task.refresh_best()
-        self._view.refreshed += 1
+        processor = self._processors[e.processor]
+        for task in self.tasks.values():
+            for moves in task.moves:
+                for move in moves:
+                    if move.processor is processor:
+                        move.scale(e.factor)
+        self._refresh_tasks()
         return True
 
     def _version_ready(self, e: VersionReady, _: list[AnyAction]) -> bool:
@@ -399,6 +399,9 @@ class Scheduler:
         if task.queue_limit is not None and task.unstarted > task.queue_limit and not orphan:
             self._end(job, REJECTED, f"queue full ({task.queue_limit})")
             return job
+        if task.refused and not orphan:
+            self._end(job, REJECTED, "refused by admission")
+            return job
         if task.guarantee is not None and task.too_soon(release_ns):
             self._end(job, REJECTED, "sooner than the rate it was admitted for")
             return job
@@ -452,6 +455,7 @@ class Scheduler:
                 task.unstarted -= 1
         job.state, job.outcome, job.cause, job.finish_ns = ENDED, outcome, cause, self._now
         del self._jobs[job], task.live[job.index]
+        task.recent.append(outcome == MET)
         if task.waiting:
             task.waiting.pop(job.index, None)
         self.ended.append(job)

@@ -6,7 +6,7 @@ wake on a virtual clock, so that both produce the same event log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import accumulate, count
@@ -14,8 +14,9 @@ from operator import attrgetter
 
 from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
 from edgeengine.errors import InternalError
-from edgeengine.events import AnyAction, Hold, LogLine, Start, Time, Wake
+from edgeengine.events import AnyAction, EstimateChanged, Hold, LogLine, Start, Time, Wake
 from edgeengine.scheduling import Job, Policy, Scheduler
+from edgeengine.scheduling.drift import Drift
 from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 from edgeengine.scheduling.job import ProcessorState
 from edgeengine.simulation.disturbances import Disturbances
@@ -49,12 +50,18 @@ def simulate(
     stop_ns: int,
     seed: int = 0,
     keep_log: bool = False,
+    track_drift: bool = True,
 ) -> Simulation:
-    """Release every job with release < `stop_ns`, then drain. Every job is kept; for long runs see `stream`."""
+    """Release every job with release < `stop_ns`, then drain. Every job is kept; for long runs see `stream`.
+
+    Without `track_drift` estimates stay those of the plan.
+    """
     jobs: list[Job] = []
     log: list[LogLine] | None = [] if keep_log else None
     record = None if log is None else log.append
-    done = stream(workload, plan, policy, times, stop_ns=stop_ns, seed=seed, ended=jobs.append, record=record)
+    done = stream(
+        workload, plan, policy, times, stop_ns=stop_ns, seed=seed, ended=jobs.append, record=record, track_drift=track_drift
+    )
     return replace(done, jobs=jobs, log=log)
 
 
@@ -68,9 +75,11 @@ def stream(
     seed: int = 0,
     ended: Callable[[Job], object],
     record: Callable[[LogLine], object] | None = None,
+    track_drift: bool = True,
 ) -> Simulation:
     """As `simulate`, keeping nothing: `ended` is given each job when it has ended, `record` each step of the scheduler."""
-    return _Simulator(workload, plan, policy, times, stop_ns, seed, ended, record).run()
+    drift = Drift(plan) if track_drift else None
+    return _Simulator(workload, plan, policy, times, stop_ns, seed, ended, record, drift).run()
 
 
 Run = tuple[ProcessorState, int, int]  # what runs there; its duration; when it ends
@@ -82,7 +91,7 @@ Entry = tuple[int, int, Run | ProcessorState | Time | None]
 class _Simulator:
     def __init__(
         self, workload: Workload, plan: Plan, policy: Policy, times: ExecutionTimes, stop_ns: int, seed: int,
-        ended: Callable[[Job], object], record: Callable[[LogLine], object] | None,
+        ended: Callable[[Job], object], record: Callable[[LogLine], object] | None, drift: Drift | None,
     ):  # fmt: skip
         self._scheduler = Scheduler(workload, plan, policy, seed=seed, record=record)
         self._ended = ended
@@ -95,6 +104,7 @@ class _Simulator:
         self._release, self._timer = plan.overheads.get("release"), plan.overheads.get("timer")
         self._handoff, self._next = plan.overheads.get("handoff"), plan.overheads.get("next")
         self._of = times.of
+        self._drift = drift
         self._disturbances = Disturbances(plan, plan.effects) if plan.effects is not None else None
         self._under_way: dict[str, Run] = {}  # on each processor, where disturbances may still move its end
         self._stop_ns = stop_ns
@@ -125,7 +135,7 @@ class _Simulator:
             if type(item) is tuple:
                 if self._disturbances is None or self._is_end(item, now):
                     p, duration_ns, _ = item
-                    self._do(scheduler.finish(p, now, duration_ns), now, p)
+                    self._finish(p, duration_ns, now)
             elif item is None:
                 self._release_due(now)
             elif type(item) is ProcessorState:
@@ -168,14 +178,21 @@ class _Simulator:
                 at.pop()
         self._push_releases(now)
 
-    def _do(self, actions: list[AnyAction], now: int, worker: ProcessorState | None) -> None:
+    def _finish(self, p: ProcessorState, duration_ns: int, now: int) -> None:
+        planned = self._latency[p.move][0]  # type: ignore[index]
+        actions = self._scheduler.finish(p, now, duration_ns)
+        self._do(actions, now, p, self._drift.add(p.name, now, duration_ns, planned) if self._drift is not None else ())
+
+    def _do(
+        self, actions: list[AnyAction], now: int, worker: ProcessorState | None, drifted: Sequence[EstimateChanged] = (),
+    ) -> None:  # fmt: skip
         """What the step just made asks for, as the thread that made it; `worker`: the processor whose worker that is."""
         own = self._perform(actions, now, worker) if actions else None
         ended = self._scheduler.ended
         for job in ended:
             self._ended(job)
-        if self._released_all or (self._trains and ended):
-            own = self._follow(now, worker) or own
+        if self._released_all or drifted or (self._trains and ended):
+            own = self._follow(now, worker, drifted) or own
         if own is not None:  # a worker takes its own next subgraph last, and without a hand-off
             at_ns = now if self._next is None else now + self._of(self._next)
             if at_ns == now:
@@ -183,10 +200,10 @@ class _Simulator:
             else:
                 self._push(at_ns, START_RANK + own.index, own)
 
-    def _follow(self, now: int, worker: ProcessorState | None) -> ProcessorState | None:
+    def _follow(self, now: int, worker: ProcessorState | None, drifted: Sequence[EstimateChanged] = ()) -> ProcessorState | None:
         """Step what follows from the last step, at the same instant."""
         own = None
-        pending = follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
+        pending = [*drifted, *follow_ups(self._scheduler, now, self._stop_ns, self._released_all)]
         for event in pending:
             own = self._perform(self._scheduler.step(event), now, worker) or own
             for job in self._scheduler.ended:

@@ -12,6 +12,7 @@ from edgeengine.events import AnyAction
 from edgeengine.scheduling.guaranteed import start_guaranteed
 from edgeengine.scheduling.list_scheduling import start_in_order
 from edgeengine.scheduling.view import View
+from edgeengine.scheduling.weakly_hard import is_guaranteed
 
 urgency = attrgetter("urgency")  # sort key of jobs: criticality class, then deadline, then release
 
@@ -26,5 +27,5 @@ class Edf:
         if not view.guaranteed:
             return start_in_order(view, sorted(view.ready, key=urgency), now, self.early_drop)
         first, busy = start_guaranteed(view, now)
-        rest = (j for j in view.ready if j.task.guarantee is None)
+        rest = (j for j in view.ready if not is_guaranteed(j))
         return first + start_in_order(view, sorted(rest, key=urgency), now, self.early_drop, busy)
