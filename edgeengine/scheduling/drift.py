@@ -14,7 +14,7 @@ from collections import deque
 from statistics import median
 
 from edgeengine.events import EstimateChanged, Finished
-from edgeengine.spec import Latency, Plan
+from edgeengine.spec import Plan
 
 WINDOW, CLEAR = 16, 14
 SLACK = 0.05
@@ -30,17 +30,19 @@ class _Processor:
     def restart(self) -> None:
         self.ratios: deque[float] = deque(maxlen=WINDOW)
         self.slower = self.faster = 0
+        self.low, self.high = self.factor * (1 - SLACK), self.factor * (1 + SLACK)
 
     def add(self, ratio: float) -> bool:
         """Whether the runs of the window are clearly slower, or faster, than expected."""
-        low, high = self.factor * (1 - SLACK), self.factor * (1 + SLACK)
-        if len(self.ratios) == WINDOW:
+        if (self.slower or self.faster) and len(self.ratios) == WINDOW:
             oldest = self.ratios[0]
-            self.slower -= oldest > high
-            self.faster -= oldest < low
+            self.slower -= oldest > self.high
+            self.faster -= oldest < self.low
         self.ratios.append(ratio)
-        self.slower += ratio > high
-        self.faster += ratio < low
+        if self.low <= ratio <= self.high:
+            return False
+        self.slower += ratio > self.high
+        self.faster += ratio < self.low
         return self.slower >= CLEAR or self.faster >= CLEAR
 
 
@@ -48,7 +50,7 @@ class Drift:
     """Feed it every run that ended; tell the core what it answers."""
 
     def __init__(self, plan: Plan):
-        self._planned = {(t.task, s.subgraph, s.processor): s.latency for t in plan.tasks for s in t.steps}
+        self._planned_ns = {(t.task, s.subgraph, s.processor): max(s.latency.p50_ns, 1) for t in plan.tasks for s in t.steps}
         self._processors = {p.name: _Processor() for p in plan.processors}
         self._changed: list[str] = []  # processors whose factor is not 1
 
@@ -56,14 +58,15 @@ class Drift:
         """New factors, if any, at the instant of the run's end."""
         if run.outcome != "done":
             return []
-        return self.add(run.processor, run.at_ns, run.duration_ns, self._planned[run.task, run.subgraph, run.processor])
+        planned_ns = self._planned_ns[run.task, run.subgraph, run.processor]
+        return self.add(run.processor, run.at_ns, run.duration_ns / planned_ns)
 
-    def add(self, processor: str, now: int, duration_ns: int, planned: Latency) -> list[EstimateChanged]:
-        """As observe, of a run that was planned to take `planned`."""
+    def add(self, processor: str, now: int, ratio: float) -> list[EstimateChanged]:
+        """As observe, of a run that took `ratio` times what was planned."""
         found = self._forget(now) if self._changed else []
         p = self._processors[processor]
         p.seen_ns = now
-        if p.add(duration_ns / (planned.p50_ns or 1)):
+        if p.add(ratio):
             found.append(self._set(processor, median(p.ratios), now))
         return found
 

@@ -99,7 +99,11 @@ class _Simulator:
         self._tasks = self._scheduler.tasks
         self._processors = {p.name: p for p in self._scheduler.view.processors}
         around = plan.overheads.get("around")
-        latency = {(t.task, s.subgraph, s.processor): (s.latency, t.around or around) for t in plan.tasks for s in t.steps}
+        latency = {
+            (t.task, s.subgraph, s.processor): (s.latency, t.around or around, max(s.latency.p50_ns, 1))
+            for t in plan.tasks
+            for s in t.steps
+        }
         self._latency = {m: latency[name, *key] for name, task in self._tasks.items() for key, m in task.move_of.items()}
         self._release, self._timer = plan.overheads.get("release"), plan.overheads.get("timer")
         self._handoff, self._next = plan.overheads.get("handoff"), plan.overheads.get("next")
@@ -179,9 +183,9 @@ class _Simulator:
         self._push_releases(now)
 
     def _finish(self, p: ProcessorState, duration_ns: int, now: int) -> None:
-        planned = self._latency[p.move][0]  # type: ignore[index]
+        _, _, planned_ns = self._latency[p.move]  # type: ignore[index]
         actions = self._scheduler.finish(p, now, duration_ns)
-        self._do(actions, now, p, self._drift.add(p.name, now, duration_ns, planned) if self._drift is not None else ())
+        self._do(actions, now, p, self._drift.add(p.name, now, duration_ns / planned_ns) if self._drift is not None else ())
 
     def _do(
         self, actions: list[AnyAction], now: int, worker: ProcessorState | None, drifted: Sequence[EstimateChanged] = (),
@@ -230,7 +234,7 @@ class _Simulator:
 
     def _begin(self, p: ProcessorState, now: int) -> None:
         self._scheduler.start(p, now)
-        latency, around = self._latency[p.move]  # type: ignore[index]
+        latency, around, _ = self._latency[p.move]  # type: ignore[index]
         # Zero would let a finish overtake the releases of its own instant.
         duration_ns = self._of(latency) or 1
         end_ns = now + duration_ns if around is None else now + duration_ns + self._of(around)
