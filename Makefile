@@ -11,7 +11,7 @@ help:
 	@echo "make demo   five real models under deadlines on this machine, live and simulated"
 	@echo "make test   every test"
 	@echo "make lint   ruff, import-linter, mypy"
-	@echo "make bench  speed, side by side with a bare queue and with SimSo"
+	@echo "make bench  speed, side by side with a bare queue, SimSo, and trainers (torch, onnxruntime-training)"
 	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
@@ -26,7 +26,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-bench: $(VENV)/.dev $(VENV)/.simso
+bench: $(VENV)/.test $(VENV)/.simso $(VENV)/.ort-training
 	$(BIN)/python -m benchmarks
 
 gpu-check: $(VENV)/.demo
@@ -66,6 +66,13 @@ $(VENV)/.npm: $(VENV)/.python
 $(VENV)/.simso: $(VENV)/.python
 	$(PYTHON) -m venv $(VENV)/simso
 	$(VENV)/simso/bin/python -m pip install --quiet --disable-pip-version-check simso==0.8.5
+	@touch $@
+
+# The last onnxruntime-training: it needs torch to be imported, NumPy 1 and Python up to 3.11. Without it the table says so.
+$(VENV)/.ort-training: $(VENV)/.python
+	$(PYTHON) -m venv $(VENV)/ort-training
+	$(VENV)/ort-training/bin/python -m pip install --quiet --disable-pip-version-check onnxruntime-training==1.19.2 \
+	  'numpy<2' onnx==1.16.2 torch || { rm -rf $(VENV)/ort-training; echo "no onnxruntime-training for this Python"; }
 	@touch $@
 
 clean:

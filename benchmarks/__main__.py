@@ -18,12 +18,24 @@ from benchmarks import (
     simulator,
     submit_to_result,
     submit_to_start,
+    training,
 )
 from benchmarks.harness import document, table
 
 BENCHMARKS = {
     module.__name__.rpartition(".")[2].replace("_", "-"): module.run
-    for module in (end_to_start, submit_to_start, submit_to_result, decision, simulator, memory, search_curve, profiles, cuts)
+    for module in (
+        end_to_start,
+        submit_to_start,
+        submit_to_result,
+        decision,
+        simulator,
+        memory,
+        search_curve,
+        profiles,
+        cuts,
+        training,
+    )
 }
 RESULTS = Path(__file__).with_name("results") / "latest.json"
 

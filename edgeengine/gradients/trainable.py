@@ -102,7 +102,14 @@ def _references(source: onnx.ModelProto, weights: Weights) -> dict[str, onnx.Ten
 def _refuse_inline(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto], what: str) -> None:
     """A version overrides external initializers only."""
     for name in (*graphs.parameters, *graphs.statistics):
-        if name not in graphs.start and not is_external(references[name]):
+        if name in graphs.start:
+            continue
+        if name not in references:
+            raise UserError(
+                f"{what}: {name!r} is a copy that the exporter made of an equal tensor, so it cannot have a value of its own; "
+                f"export the model after a training step, or without joining equal tensors"
+            )
+        if not is_external(references[name]):
             raise UserError(f"{what}: {name!r} is read as a shape, so no version can replace it; leave it out of --train")
 
 

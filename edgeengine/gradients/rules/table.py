@@ -92,6 +92,11 @@ class Node:
             raise UserError(f"node {self.proto.name!r} ({self.op}): size of {tensor.name!r} varies; fix it with --shape")
         return [d for d in dims if d is not None]
 
+    def emit_forward(self, y: Tensor) -> None:
+        """`y` is the node's first output."""
+        name = self.proto.output[0]
+        self.tape.nodes.append(helper.make_node("Identity", [y.name], [name], name=f"{name}/named"))
+
     def refuse(self, why: str) -> NotSupported:
         what = f"gradient rule ({why})"
         return NotSupported(self.op, self.proto.domain, self.tape.opset, self.proto.name or self.proto.output[0], what)
