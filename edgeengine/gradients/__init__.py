@@ -6,6 +6,7 @@ Rules are in `rules/`, one table; `differentiate.py` walks a graph backwards; `g
 
 from edgeengine.gradients.graphs import Request, TrainingGraphs, training_graphs
 from edgeengine.gradients.losses import LossOptions
+from edgeengine.gradients.micro_steps import Pace
 from edgeengine.gradients.trainable import build_trainable
 
-__all__ = ["LossOptions", "Request", "TrainingGraphs", "build_trainable", "training_graphs"]
+__all__ = ["LossOptions", "Pace", "Request", "TrainingGraphs", "build_trainable", "training_graphs"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 from onnx import numpy_helper
@@ -19,6 +20,7 @@ from edgeengine.gradients import lora
 from edgeengine.gradients.graphs import Request, TrainingGraphs, training_graphs
 from edgeengine.gradients.looking import Sizes
 from edgeengine.gradients.losses import find_loss
+from edgeengine.gradients.micro_steps import Pace, gradient_parts, measured_alone
 from edgeengine.gradients.optimizers import find_optimizer, gradient_of, next_of
 from edgeengine.gradients.working_copy import with_weights
 from edgeengine.graph.build import Progress, build_bundle
@@ -47,11 +49,13 @@ def build_trainable(
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
     fix: Mapping[str, np.ndarray] | None = None,
+    pace: Pace | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
     """Write the bundle `out` of the model at `model_path` with the training graphs that `request` describes.
 
-    The other arguments are those of `build_bundle`. Raises what it and `training_graphs` raise; then nothing is written.
+    With `pace` they are measured, and the gradient graph is cut where a run takes longer than that allows. The other
+    arguments are those of `build_bundle`. Raises what it and `training_graphs` raise; then nothing is written.
     """
     find_loss(request.loss)
     find_optimizer(request.optimizer)
@@ -59,7 +63,14 @@ def build_trainable(
     def add(seen: Study, weights: Weights, folder: Path) -> TrainingSpec:
         if progress is not None:
             progress("differentiating", 0.25)
-        return write_training(seen, weights, folder, request)
+        spec = write_training(seen, weights, folder, request)
+        if pace is None:
+            return spec
+        if progress is not None:
+            progress("measuring a training step", 0.3)
+        batch = spec.label.shape[0] if spec.label.shape else None
+        parts = gradient_parts(folder, GRADIENT, pace, batch if isinstance(batch, int) else None)
+        return msgspec.structs.replace(spec, parts=parts, optimizer_ns=measured_alone(folder, OPTIMIZER, pace.measure))
 
     return build_bundle(model_path, out, parts=parts, shapes=shapes, inputs=inputs, fix=fix, progress=progress, addition=add)
 

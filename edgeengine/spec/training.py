@@ -31,7 +31,7 @@ class Statistic(msgspec.Struct, frozen=True):
 
 
 class GradientPart(msgspec.Struct, frozen=True):
-    """One part of the gradient graph, run after those before it: plain tensors pass between.
+    """A run of the gradient graph, or of one part of it after those before: plain tensors pass between.
 
     `latency_ns` is the median as measured where the bundle was made, with `examples`: what it was cut by, no profile.
     """
@@ -51,8 +51,9 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     `gradient_norm`. `merge`, where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those
     are what a version holds in their place.
 
-    `parts` are the gradient graph cut into runs of bounded latency, none where it was not cut; run in order they give what
-    `gradient` gives. `path` counts the operators that gradients pass through; `frozen` the parameters that stay as they are.
+    `parts` are the runs of the gradient graph that were measured, bounded in time where it was cut: in order they give what
+    `gradient` gives. `optimizer_ns` is the optimizer's time, 0 where it was not measured. `path` counts the operators that
+    gradients pass through; `frozen` the parameters that stay as they are.
     """
 
     gradient: str
@@ -77,8 +78,9 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     frozen: int = 0
     notes: tuple[str, ...] = ()
     parts: tuple[GradientPart, ...] = ()
+    optimizer_ns: int = 0
 
     @property
     def files(self) -> tuple[str, ...]:
         whole = (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters)
-        return tuple(f for f in (*whole, *(p.file for p in self.parts)) if f)
+        return tuple(dict.fromkeys(f for f in (*whole, *(p.file for p in self.parts)) if f))

@@ -30,6 +30,8 @@ def test_two_moons_are_learned_and_served(moons: tuple[np.ndarray, np.ndarray], 
     report = msgspec.json.decode(made.out)
     assert len(report["parameters"]) == 8 and report["operators_on_path"]["Gelu"] == 2
     assert "before the final Softmax" in made.err
+    assert [m["name"] for m in report["micro_steps"]] == ["gradient", "optimizer"]
+    assert all(m["latency_ms"] > 0 for m in report["micro_steps"])
     done = cli("finetune", "mlp.edge", "--data", "moons.npz", "--steps", 300, "--lr", 0.01, "--json")
     assert done.code == 0, done.err
     result = msgspec.json.decode(done.out)
