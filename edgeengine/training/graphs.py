@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime as ort
 
 from edgeengine.bundle import Bundle
 from edgeengine.errors import UserError
+from edgeengine.spec import Placement
+from edgeengine.training.placed import On, PlacedGraph
 from edgeengine.training.state import Arrays, TrainingState, training_spec
 
-CPU = ("CPUExecutionProvider",)
+
+class Graph(Protocol):
+    """What is needed of a session."""
+
+    def get_inputs(self) -> Sequence[Any]: ...
+
+    def get_outputs(self) -> Sequence[Any]: ...
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]: ...
 
 
 class StepRefused(UserError):
@@ -56,11 +67,14 @@ class StepGraphs:
     here changes a state: new tensors come of old ones.
     """
 
-    def __init__(self, bundle: Bundle, threads: int, providers: Sequence[str], cut: bool):
+    def __init__(self, bundle: Bundle, threads: int, cut: bool, on: On | None):
         self.spec = spec = training_spec(bundle)
         parts = {m.name: m.file for m in spec.parts} if cut and spec.parts else {"gradient": spec.gradient}
         self.names = tuple(parts)
-        self._parts = [training_session(bundle.path / file, threads, providers) for file in parts.values()]
+        self._parts: list[Graph] = [
+            PlacedGraph(bundle, name, file, on) if on is not None else training_session(bundle.path / file, threads)
+            for name, file in parts.items()
+        ]
         self._optimizer = training_session(bundle.path / spec.optimizer)
         self._reads = [[i.name for i in s.get_inputs()] for s in self._parts]
         self._optimizer_reads = [i.name for i in self._optimizer.get_inputs()]
@@ -75,6 +89,12 @@ class StepGraphs:
             self._keeps.insert(0, frozenset(kept))
             self._makes.insert(0, [t for t in made[k] if t in kept])
             kept |= set(self._reads[k])
+
+    @property
+    def placements(self) -> dict[str, Placement]:
+        """What a processor took of each part, where it is not the CPU of this process."""
+        placed = ((n, p.placement) for n, p in zip(self.names, self._parts, strict=True) if isinstance(p, PlacedGraph))
+        return {name: placement for name, placement in placed if placement is not None}
 
     def run(self, part: int, tensors: Mapping[str, np.ndarray]) -> Arrays:
         """Part `part`: what it made, and of `tensors` what is still needed after it."""
@@ -113,11 +133,11 @@ class StepGraphs:
         return after, StepResult(total.loss, norm)
 
 
-def training_session(file: Path, threads: int = 1, providers: Sequence[str] = CPU) -> ort.InferenceSession:
-    """A session on one training graph; its threads do not spin while others work."""
+def training_session(file: Path, threads: int = 1) -> ort.InferenceSession:
+    """A session on one training graph, on the CPU; its threads do not spin while others work."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return ort.InferenceSession(str(file), options, providers=list(providers))
+    return ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])

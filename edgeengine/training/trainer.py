@@ -1,7 +1,7 @@
 """Train from a bundle: gradients, then the optimizer, then a commit that swaps the whole state at once.
 
-Two kinds of sessions: gradients where the caller's providers put them, the optimizer on the CPU with float32 master
-weights. `step` does it all; `begin` gives the same step as micro-steps, to whoever runs them between other work.
+Gradients run where the caller says, the optimizer on the CPU with float32 master weights: a whole step in float16 would
+lose small updates. `step` does it all; `begin` gives the same step as micro-steps, to whoever runs them between other work.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import onnxruntime as ort
 
 from edgeengine.bundle import Bundle
 from edgeengine.errors import InternalError, UserError
+from edgeengine.spec import Placement
 from edgeengine.training.feeding import Feeder, Value
-from edgeengine.training.graphs import CPU, Gradients, StepGraphs, StepResult, training_session
+from edgeengine.training.graphs import Gradients, StepGraphs, StepResult, training_session
+from edgeengine.training.placed import On
 from edgeengine.training.state import Arrays, TrainingState, start_of, training_spec
 from edgeengine.training.step import PendingStep
 
@@ -34,9 +36,9 @@ class Trainer:
 
     Inputs and labels have the examples along their first axis, also where the model has its batch along another.
 
-    `threads` are each session's; `providers` run the gradient graph (the CPU by default). `cut` runs it in the parts the
-    bundle has of it, whole otherwise. `state` continues from an earlier one. Raises UserError for a bundle without
-    training graphs.
+    `threads` are each session's. `on` runs the gradient graph elsewhere than on this process's CPU, in batches of a fixed
+    size; `cut` runs it in the parts the bundle has of it, whole otherwise. `state` continues from an earlier one. Raises
+    UserError for a bundle without training graphs, DeviceError where `on` does not take the gradient graph.
     """
 
     def __init__(
@@ -44,14 +46,14 @@ class Trainer:
         bundle: Bundle,
         *,
         threads: int = 1,
-        providers: tuple[str, ...] = CPU,
         cut: bool = False,
+        on: On | None = None,
         state: TrainingState | None = None,
     ):
         self.bundle, self.spec = bundle, training_spec(bundle)
         self.state = state or start_of(bundle)
-        self._providers, self._threads = providers, threads
-        self._graphs = StepGraphs(bundle, threads, providers, cut)
+        self._threads = threads
+        self._graphs = StepGraphs(bundle, threads, cut, on)
         self._feeder = Feeder(self.spec, self._graphs.inputs)
         self._evaluation: ort.InferenceSession | None = None
 
@@ -64,6 +66,11 @@ class Trainer:
     def fixed_batch(self) -> int | None:
         """The only batch size of the model, None where it is free."""
         return self._feeder.fixed_batch
+
+    @property
+    def placements(self) -> dict[str, Placement]:
+        """What a processor took of the gradient graph, by part; empty on this process's CPU."""
+        return self._graphs.placements
 
     def batch_axis(self, name: str) -> int | None:
         """Where the model has the batch of input `name`; None where that input has none."""
@@ -110,7 +117,7 @@ class Trainer:
         if not stop:
             raise UserError(f"{len(label)} examples to evaluate: give at least {size}")
         if self._evaluation is None:
-            self._evaluation = training_session(self.bundle.path / self.spec.evaluation, self._threads, self._providers)
+            self._evaluation = training_session(self.bundle.path / self.spec.evaluation, self._threads)
         values = {i.name: i for i in self._evaluation.get_inputs()}
         loss = metric = 0.0
         for span in self._feeder.spans(stop, size):
