@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench gpu-check clean help
+.PHONY: demo test lint bench runtimes gpu-check clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test   every test"
 	@echo "make lint   ruff, import-linter, mypy"
 	@echo "make bench  speed, side by side with a bare queue, SimSo, and trainers (torch, onnxruntime-training)"
+	@echo "make runtimes  training graphs on ONNX Runtime 1.20, 1.24 and the present one"
 	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
@@ -28,6 +29,17 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.test $(VENV)/.simso $(VENV)/.ort-training
 	$(BIN)/python -m benchmarks
+
+# Training graphs on the oldest, a middle and the present ONNX Runtime, each in an environment of its own.
+RUNTIMES := 1.20.1 1.24.1 1.32.0
+runtimes: $(VENV)/.test $(RUNTIMES:%=$(VENV)/.runtime-%)
+	EDGEENGINE_RUNTIMES=$(subst $(subst ,, ),:,$(RUNTIMES:%=$(CURDIR)/$(VENV)/runtime-%/bin/python)) \
+	  $(BIN)/python -m pytest -q tests/gradients/test_other_runtimes.py
+
+$(VENV)/.runtime-%: $(VENV)/.python
+	$(PYTHON) -m venv $(VENV)/runtime-$*
+	$(VENV)/runtime-$*/bin/python -m pip install --quiet --disable-pip-version-check onnxruntime==$* numpy
+	@touch $@
 
 gpu-check: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.gpu_check
