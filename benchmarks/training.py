@@ -80,7 +80,9 @@ def prepared(net: str) -> Iterator[tuple[Path, str]]:
     import torch
 
     from benchmarks.training_nets import CLASSES, NETS, made
-    from edgeengine.gradients import Request, build_trainable
+    from edgeengine.cli.measuring import Measurer
+    from edgeengine.cli.racing import Racer
+    from edgeengine.gradients import Chooser, Request, build_trainable
 
     spec, module, rng = NETS[net], made(net).eval(), np.random.default_rng(0)
     with tempfile.TemporaryDirectory(prefix="edgeengine-") as name:
@@ -94,7 +96,8 @@ def prepared(net: str) -> Iterator[tuple[Path, str]]:
                     dynamic_axes={"x": {0: "batch"}}, dynamo=False, opset_version=opset,
                     training=torch.onnx.TrainingMode.PRESERVE,
                 )  # fmt: skip
-        request = Request(train="all", optimizer="sgd", update_statistics=spec.trains_norm)
+        chooser = Chooser(Racer(Measurer({}).processor), spec.batch)
+        request = Request(train="all", optimizer="sgd", update_statistics=spec.trains_norm, chooser=chooser)
         build_trainable(folder / "net20.onnx", folder / "net.edge", request, parts=1)
         x = rng.standard_normal((spec.batch, *spec.shape)).astype(np.float32)
         np.savez(folder / "batch.npz", x=x, label=rng.integers(0, CLASSES, spec.batch))

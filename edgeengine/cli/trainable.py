@@ -47,14 +47,16 @@ def command(
 ) -> None:
     """Make a bundle with training graphs: gradients, optimizer and evaluation in plain ONNX over the same weights."""
     from edgeengine.cli.measuring import Measurer
+    from edgeengine.cli.racing import Racer
     from edgeengine.errors import UserError
-    from edgeengine.gradients import LossOptions, Pace, Request, build_trainable
+    from edgeengine.gradients import Chooser, LossOptions, Pace, Request, build_trainable
 
     if batch_norm not in ("frozen", "update"):
         raise UserError(f"--batch-norm {batch_norm!r}: give frozen or update")
     if micro_batch < 1 or (max_micro_step_ms is not None and not max_micro_step_ms > 0):
         raise UserError(f"--micro-batch {micro_batch}, --max-micro-step-ms {max_micro_step_ms}: both must be above 0")
     limit_ns = max_micro_step_ms * 1e6 if max_micro_step_ms is not None else None
+    measurer = Measurer({}, processor)
     request = Request(
         train=train,
         loss=loss,
@@ -64,6 +66,7 @@ def command(
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         update_statistics=batch_norm == "update",
+        chooser=Chooser(Racer(measurer.processor), micro_batch),
     )
     with progress_bar() as bar:
         bundle = build_trainable(
@@ -73,7 +76,7 @@ def command(
             shapes=parse_shapes(shape),
             inputs=parse_inputs(input),
             fix=parse_inputs(fix, "--fix"),
-            pace=Pace(Measurer({}, processor), micro_batch, limit_ns),
+            pace=Pace(measurer, micro_batch, limit_ns),
             progress=noting(bar),
         )
     _report(bundle, json)
@@ -107,6 +110,7 @@ def _report(bundle: Bundle, json: bool) -> None:
                 "frozen": spec.frozen,
                 "statistics": [s.name for s in spec.statistics],
                 "operators_on_path": spec.path,
+                "formulations": spec.forms,
                 "micro_steps": [
                     *({"name": p.name, "examples": p.examples, "latency_ms": p.latency_ns / 1e6} for p in spec.parts),
                     {"name": "optimizer", "examples": None, "latency_ms": spec.optimizer_ns / 1e6},

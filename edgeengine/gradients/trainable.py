@@ -172,6 +172,7 @@ def _spec(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto], re
         classes=graphs.classes,
         ignore_index=request.options.ignore_index,
         hyper={**optimizer.hyper, **request.hyper, "weight_decay": request.weight_decay},
+        forms=graphs.forms,
         path=graphs.path,
         frozen=graphs.frozen,
         notes=graphs.notes,

@@ -52,8 +52,9 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     are what a version holds in their place.
 
     `parts` are the runs of the gradient graph that were measured, bounded in time where it was cut: in order they give what
-    `gradient` gives. `optimizer_ns` is the optimizer's time, 0 where it was not measured. `path` counts the operators that
-    gradients pass through; `frozen` the parameters that stay as they are.
+    `gradient` gives. `optimizer_ns` is the optimizer's time, 0 where it was not measured. `forms` are the formulations that
+    were chosen (CHOICE@OUTPUT of a node); `path` counts the operators that gradients pass through; `frozen` the parameters
+    that stay as they are.
     """
 
     gradient: str
@@ -74,6 +75,7 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     classes: int = 0
     ignore_index: int | None = None
     hyper: dict[str, float] = {}
+    forms: dict[str, str] = {}
     path: dict[str, int] = {}
     frozen: int = 0
     notes: tuple[str, ...] = ()

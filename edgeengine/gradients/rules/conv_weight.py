@@ -26,9 +26,7 @@ _FEW_CHANNELS = 4
 def weight_gradient(n: Node, x: Tensor, dy: Tensor, w: Tensor, win: Windows, group: int) -> Tensor:
     dy = dy.told((dy.known[0] if dy.known else None, w.shape[0], *win.out))
     x = x.told((x.known[0] if x.known else None, w.shape[1] * group if w.shape[1] else None, *win.size))
-    chosen = n.forms.get("conv_weight")
-    if chosen not in _applicable(x, w, win, group):
-        chosen = _default(x, w, win, group)
+    chosen = n.choose("conv_weight", _applicable(x, w, win, group), _default(x, w, win, group))
     return FORMULATIONS[chosen](x, dy, w, win, group).told(w.known)
 
 

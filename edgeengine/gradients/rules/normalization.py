@@ -33,7 +33,7 @@ def _per_channel(vector: Tensor, x: Tensor) -> Tensor:
 
 def _layer_forward(n: Node) -> None:
     """The kernel gives mean and 1 / deviation too."""
-    if n.forms.get("layer_norm") == "plain":
+    if n.choose("layer_norm", ("kernel", "plain"), "kernel") == "plain":
         n.tape.nodes.append(n.proto)
         return
     names = [*n.proto.output, "", ""][:3]
@@ -109,7 +109,8 @@ def _batch_forward(n: Node) -> None:
         return
     x, mean, variance = n.input(0), n.input(3), n.input(4)
     axes, momentum, epsilon = [0, *range(2, x.rank)], n.attr("momentum", 0.9), n.attr("epsilon", 1e-5)
-    normalize = _normalized_plainly if n.forms.get("batch_norm") == "plain" else _normalized_by_kernel
+    plain = n.choose("batch_norm", ("kernel", "plain"), "kernel") == "plain"
+    normalize = _normalized_plainly if plain else _normalized_by_kernel
     batch_mean, batch_variance = normalize(n, axes, epsilon)
     count = n.tape.count(x, axes, x.dtype)
     unbiased = batch_variance * (count / (count - 1 if isinstance(count, Tensor) else max(count - 1, 1.0)))

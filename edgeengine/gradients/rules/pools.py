@@ -54,7 +54,8 @@ def _(n: Node) -> Grads:
 
 def _repeat(n: Node, y: Tensor, win: Windows) -> Tensor:
     """Each element over its window, in one of several equal formulations (`forms={"repeat": …}`)."""
-    chosen = n.forms.get("repeat") or {1: "matmul", 2: "resize"}.get(win.rank, "spread")
+    known = [f for f in REPEATS if f != "matmul" or win.rank == 1]
+    chosen = n.choose("repeat", known, {1: "matmul", 2: "resize"}.get(win.rank, "spread"))
     return REPEATS[chosen](y, win, n.sizes(n.input(0), [1])[0]).told(n.input(0).known)
 
 
@@ -66,9 +67,7 @@ def _by_resize(y: Tensor, win: Windows, channels: int) -> Tensor:
 
 
 def _by_matmul(y: Tensor, win: Windows, channels: int) -> Tensor:
-    """Of the last axis: short rows times a constant matrix of ones and zeros. Other axes as by `_by_spread`."""
-    if win.rank > 1:
-        return _by_spread(y, win, channels)
+    """One axis: short rows times a constant matrix of ones and zeros."""
     length = win.out[0]
     row = max(d for d in range(1, _SHORT_ROW + 1) if length % d == 0)
     ones = y.tape.constant(np.repeat(np.eye(row, dtype=y.dtype), win.kernel[0], axis=1))
