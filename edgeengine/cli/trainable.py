@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,7 +57,11 @@ def command(
     if micro_batch < 1 or (max_micro_step_ms is not None and not max_micro_step_ms > 0):
         raise UserError(f"--micro-batch {micro_batch}, --max-micro-step-ms {max_micro_step_ms}: both must be above 0")
     limit_ns = max_micro_step_ms * 1e6 if max_micro_step_ms is not None else None
-    measurer = Measurer({}, processor)
+
+    @cache  # finding processors takes seconds: not before what can be refused without is
+    def measurer() -> Measurer:
+        return Measurer({}, processor)
+
     request = Request(
         train=train,
         loss=loss,
@@ -66,7 +71,7 @@ def command(
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         update_statistics=batch_norm == "update",
-        chooser=Chooser(Racer(measurer.processor), micro_batch),
+        chooser=Chooser(lambda models, feeds: Racer(measurer().processor)(models, feeds), micro_batch),
     )
     with progress_bar() as bar:
         bundle = build_trainable(
@@ -76,7 +81,7 @@ def command(
             shapes=parse_shapes(shape),
             inputs=parse_inputs(input),
             fix=parse_inputs(fix, "--fix"),
-            pace=Pace(measurer, micro_batch, limit_ns),
+            pace=Pace(lambda trial, subgraphs: measurer()(trial, subgraphs), micro_batch, limit_ns),
             progress=noting(bar),
         )
     _report(bundle, json)

@@ -229,6 +229,30 @@ REFUSED: dict[str, tuple[onnx.ModelProto, dict[str, object], str]] = {
         {},
         "training form",
     ),
+    "batch normalization in training form": (
+        _model(
+            [
+                NODE("MatMul", ["x", "w"], ["h"]),
+                NODE("BatchNormalization", ["h", "one", "one", "one", "one"], ["y", "m", "s"], name="norm", training_mode=1),
+            ],
+            {**W, "one": np.ones(2, np.float32)},
+        ),
+        {},
+        "'norm' is in training form",
+    ),
+    "equal statistics joined by the exporter": (
+        _model(
+            [
+                NODE("Identity", ["zero"], ["mean"]),
+                NODE("MatMul", ["x", "w"], ["h"]),
+                NODE("BatchNormalization", ["h", "one", "zero", "mean", "one2"], ["n"], name="norm"),
+                NODE("MatMul", ["n", "v"], ["y"]),
+            ],
+            {**W, "one": np.ones(2, np.float32), "zero": np.zeros(2, np.float32), "one2": np.ones(2, np.float32)},
+        ),
+        {"update_statistics": True},
+        "'mean' is a copy that the exporter made",
+    ),
     "no float weights": (
         _model(
             [NODE("DequantizeLinear", ["q", "s"], ["w"]), NODE("MatMul", ["x", "w"], ["y"])],
