@@ -2,7 +2,8 @@
 
 Each trains the same five nets with SGD, in a process of its own, and they take turns: a block of steps each, round after
 round, the other processes asleep. A figure is the median over the rounds of our block's median by the better peer's in
-the same round. Memory: growth of the peak resident size in ten steps, above that of the loaded process before any.
+the same round; times are the processor's with one thread, the clock's with two. Memory: growth of the peak resident size
+in ten steps, above that of the loaded process before any.
 """
 
 from __future__ import annotations

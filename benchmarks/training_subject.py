@@ -2,7 +2,7 @@
 
 `training_subject.py KIND FOLDER NET THREADS`; FOLDER holds net.edge, net17.onnx, artifacts of onnxruntime-training and
 batch.npz. Says `{"ready": true}`, then answers a line `COUNT BATCH` with {"ns": [time of each of COUNT steps]} (one more
-is made first), and `memory BATCH` with {"bytes": growth of the peak resident size in ten steps}.
+is made first; with one thread it is the processor's time, which what else runs on a shared machine does not stretch), and `memory BATCH` with {"bytes": growth of the peak resident size in ten steps}.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def main() -> None:
     with np.load(folder / "batch.npz") as archive:
         x, label = archive["x"], archive["label"]
     step = KINDS[kind](folder, net, int(threads))
+    clock = time.process_time_ns if threads == "1" else time.perf_counter_ns
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
         what, size = line.split()
@@ -125,9 +126,9 @@ def main() -> None:
             step(*batch)
             times = []
             for _ in range(int(what)):
-                begun = time.perf_counter_ns()
+                begun = clock()
                 step(*batch)
-                times.append(time.perf_counter_ns() - begun)
+                times.append(clock() - begun)
             answer = {"ns": times}
         print(json.dumps(answer), file=answers, flush=True)
 

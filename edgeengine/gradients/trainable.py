@@ -171,6 +171,7 @@ def _spec(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto], re
         adapters=ADAPTERS if graphs.adapters else "",
         classes=graphs.classes,
         ignore_index=request.options.ignore_index,
+        class_weights=request.options.class_weights,
         hyper={**optimizer.hyper, **request.hyper, "weight_decay": request.weight_decay},
         forms=graphs.forms,
         path=graphs.path,

@@ -74,6 +74,7 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     adapters: str = ""
     classes: int = 0
     ignore_index: int | None = None
+    class_weights: tuple[float, ...] = ()
     hyper: dict[str, float] = {}
     forms: dict[str, str] = {}
     path: dict[str, int] = {}

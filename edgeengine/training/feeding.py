@@ -46,6 +46,14 @@ class Feeder:
             raise UserError(f"the model takes batches of {self.fixed_batch}: {examples} examples are no multiple of it")
         return [(at, min(at + size, examples)) for at in range(0, examples, size)]
 
+    def weight(self, label: np.ndarray) -> float:
+        """What examples with these labels count for in the mean loss."""
+        spec = self._spec
+        if not spec.classes or (spec.ignore_index is None and not spec.class_weights):
+            return float(len(label))
+        counted = label[label != spec.ignore_index] if spec.ignore_index is not None else label
+        return float(np.asarray(spec.class_weights)[counted].sum()) if spec.class_weights else float(counted.size)
+
     def feeds(
         self,
         values: Mapping[str, Value],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,22 +33,28 @@ class StepRefused(UserError):
 
 @dataclass(frozen=True)
 class Gradients:
-    """Of `examples` examples: the mean loss, a gradient per parameter, new values of running statistics."""
+    """Of some examples: the mean loss, a gradient per parameter, new values of running statistics.
+
+    `weight` is what the mean counts: the number of examples, or where labels are ignored or classes weighted, the sum of
+    their weights.
+    """
 
     loss: float
     gradients: Arrays
     statistics: Arrays
-    examples: int
+    weight: float
 
     def __add__(self, other: Gradients) -> Gradients:
-        """The mean of both, weighted by examples; the later statistics."""
-        examples = self.examples + other.examples
-        left, right = np.float32(self.examples / examples), np.float32(other.examples / examples)
+        """The mean of both; the later statistics. What counts for nothing (its mean is 0 / 0) is left out."""
+        if not self.weight or not other.weight:
+            return replace(self if self.weight else other, statistics=other.statistics)
+        total = self.weight + other.weight
+        left, right = np.float32(self.weight / total), np.float32(other.weight / total)
         return Gradients(
             self.loss * float(left) + other.loss * float(right),
             {n: left * g + right * other.gradients[n] for n, g in self.gradients.items()},
             other.statistics,
-            examples,
+            total,
         )
 
 
@@ -102,14 +108,14 @@ class StepGraphs:
         kept = {n: a for n, a in tensors.items() if n in self._keeps[part]}
         return kept | dict(zip(self._makes[part], made, strict=True))
 
-    def gradients(self, tensors: Mapping[str, np.ndarray], examples: int) -> Gradients:
+    def gradients(self, tensors: Mapping[str, np.ndarray], weight: float) -> Gradients:
         """What the last part left, sorted."""
         spec = self.spec
         return Gradients(
             loss=float(tensors[spec.loss_output].reshape(())),
             gradients={p.name: tensors[p.gradient] for p in spec.parameters},
             statistics={s.name: tensors[s.next] for s in spec.statistics},
-            examples=examples,
+            weight=weight,
         )
 
     def update(self, state: TrainingState, total: Gradients, lr: float) -> tuple[TrainingState, StepResult]:

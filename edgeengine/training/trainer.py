@@ -19,7 +19,7 @@ from edgeengine.training.feeding import Feeder, Value
 from edgeengine.training.graphs import Gradients, StepGraphs, StepResult, training_session
 from edgeengine.training.placed import On
 from edgeengine.training.state import Arrays, TrainingState, start_of, training_spec
-from edgeengine.training.step import PendingStep
+from edgeengine.training.step import MicroBatch, PendingStep
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Trainer:
         tensors = self._feeds(self._graphs.inputs, inputs, label, (0, len(label)))
         for part in range(len(self._graphs.names)):
             tensors = self._graphs.run(part, tensors)
-        return self._graphs.gradients(tensors, len(label))
+        return self._graphs.gradients(tensors, self._feeder.weight(label))
 
     def begin(
         self, inputs: Mapping[str, np.ndarray], label: np.ndarray, lr: float, micro_batch: int | None = None
@@ -89,10 +89,14 @@ class Trainer:
         """One optimizer step on a batch, nothing of it run yet, in micro-batches of at most `micro_batch` examples.
 
         Its micro-steps are, per micro-batch, the parts of the gradient graph, and at last the optimizer; see PendingStep. The
-        mean over micro-batches is weighted by their examples. Raises UserError for inputs or labels that do not fit.
+        mean over micro-batches is the batch's: weighted by their examples, or by the weights of their labels. Raises
+        UserError for inputs or labels that do not fit.
         """
         spans = self._feeder.spans(len(label), micro_batch)
-        batches = [(self._feeds(self._graphs.inputs, inputs, label, s), s[1] - s[0]) for s in spans]
+        batches = [
+            MicroBatch(self._feeds(self._graphs.inputs, inputs, label, s), s[1] - s[0], self._feeder.weight(label[slice(*s)]))
+            for s in spans
+        ]
         return PendingStep(self._graphs, self.state, batches, lr, self._replace)
 
     def step(self, inputs: Mapping[str, np.ndarray], label: np.ndarray, lr: float, micro_batch: int | None = None) -> StepResult:
