@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench runtimes gpu-check clean help
+.PHONY: demo test lint bench runtimes profiles gpu-check clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make lint   ruff, import-linter, mypy"
 	@echo "make bench  speed, side by side with a bare queue, SimSo, and trainers (torch, onnxruntime-training)"
 	@echo "make runtimes  training graphs on ONNX Runtime 1.20, 1.24 and the present one"
+	@echo "make profiles  the described devices, from the tables in profiles/measured"
 	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
@@ -40,6 +41,9 @@ $(VENV)/.runtime-%: $(VENV)/.python
 	$(PYTHON) -m venv $(VENV)/runtime-$*
 	$(VENV)/runtime-$*/bin/python -m pip install --quiet --disable-pip-version-check onnxruntime==$* numpy
 	@touch $@
+
+profiles: $(VENV)/.dev
+	$(BIN)/python -m tools.profiles
 
 gpu-check: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.gpu_check

@@ -1,8 +1,8 @@
 """Can a profile be trusted? Two profiles taken one after the other, and a profile beside a plain loop.
 
 Repeatability: the public models are profiled twice, sessions made anew. Where two processors differ by over 10 % in one profile,
-the other must rank them the same; parts over 1 ms must agree within 10 % (median). Processors that are alike (core 0, core 1) count as
-one, as they do for the planner: which of them a shared machine slows at the moment is no property of either.
+the other must rank them the same; parts over 1 ms must agree within 10 % (median). Processors that are alike (core 0, core 1)
+count as one, as they do for the planner: which of them a shared machine slows at the moment is no property of either.
 
 Distortion: a subgraph is profiled among the others of its model and run in a plain loop, in turns; the median ratio must be
 within 3 % of 1.
