@@ -189,6 +189,24 @@ def optimizer_graph(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
+def step_graph(gradient: onnx.ModelProto, optimizer: onnx.ModelProto) -> onnx.ModelProto:
+    """Both graphs as one: gradients stay inside, and each is used while it is still in the cache.
+
+    Nothing is updated in place here either. Its outputs are the gradient graph's without the gradients, then the optimizer's.
+    """
+    made = {o.name for o in gradient.graph.output}
+    used = {i.name for i in optimizer.graph.input}
+    known = {i.name for i in gradient.graph.input}
+    graph = helper.make_graph(
+        [*gradient.graph.node, *optimizer.graph.node],
+        "step",
+        [*gradient.graph.input, *(i for i in optimizer.graph.input if i.name not in made | known)],
+        [*(o for o in gradient.graph.output if o.name not in used), *optimizer.graph.output],
+        [*gradient.graph.initializer, *optimizer.graph.initializer],
+    )
+    return helper.make_model(graph, opset_imports=gradient.opset_import, ir_version=gradient.ir_version)
+
+
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of all elements together."""
     squares = [t.tape.emit("ReduceSumSquare", t, shape=(), keepdims=0) for t in tensors]

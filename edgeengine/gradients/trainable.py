@@ -21,7 +21,7 @@ from edgeengine.gradients.graphs import Request, TrainingGraphs, training_graphs
 from edgeengine.gradients.looking import Sizes
 from edgeengine.gradients.losses import find_loss
 from edgeengine.gradients.micro_steps import Pace, gradient_parts, measured_alone
-from edgeengine.gradients.optimizers import find_optimizer, gradient_of, next_of
+from edgeengine.gradients.optimizers import find_optimizer, gradient_of, next_of, step_graph
 from edgeengine.gradients.working_copy import with_weights
 from edgeengine.graph.build import Progress, build_bundle
 from edgeengine.graph.shapes import Tensors
@@ -31,10 +31,11 @@ from edgeengine.graph.weights import Weights
 from edgeengine.spec.tensor import TensorSpec
 from edgeengine.spec.training import Statistic, TrainedTensor, TrainingSpec
 
-GRADIENT, EVALUATION, OPTIMIZER, MERGE = (
+GRADIENT, EVALUATION, OPTIMIZER, STEP, MERGE = (
     "train_gradient.onnx",
     "train_evaluation.onnx",
     "train_optimizer.onnx",
+    "train_step.onnx",
     "train_merge.onnx",
 )
 ADAPTERS = "weights/adapters.safetensors"
@@ -83,7 +84,9 @@ def write_training(seen: Study, weights: Weights, folder: Path, request: Request
     graphs = training_graphs(source, _sizes(seen.tensors), request, what)
     references = _references(source, weights)
     _refuse_inline(graphs, references, what)
-    for name, proto in ((GRADIENT, graphs.gradient), (EVALUATION, graphs.evaluation), (OPTIMIZER, graphs.optimizer)):
+    step = step_graph(graphs.gradient, graphs.optimizer)
+    written = {GRADIENT: graphs.gradient, EVALUATION: graphs.evaluation, OPTIMIZER: graphs.optimizer, STEP: step}
+    for name, proto in written.items():
         _write(folder / name, proto, source, references)
     if graphs.adapters:
         known = {**references, **graphs.start}
@@ -155,6 +158,7 @@ def _spec(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto], re
         gradient=GRADIENT,
         evaluation=EVALUATION,
         optimizer=OPTIMIZER,
+        step=STEP,
         loss=request.loss,
         optimizer_name=request.optimizer,
         label=TensorSpec(graphs.label, graphs.label_dtype, dims),

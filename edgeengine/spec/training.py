@@ -48,8 +48,9 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     `gradient` takes the model's inputs, `label`, the parameters and the statistics; it gives `loss_output` (a scalar), the
     gradients and the new statistics. `evaluation` takes the same and gives the loss and `prediction`. `optimizer` takes
     `lr`, `step`, the parameters P, their gradients and P/SLOT for every slot; it gives P/next, P/SLOT/next and
-    `gradient_norm`. `merge`, where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those
-    are what a version holds in their place.
+    `gradient_norm`. `step` is `gradient` and `optimizer` in one, its outputs those of both without the gradients. `merge`,
+    where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those are what a version holds in
+    their place.
 
     `parts` are the runs of the gradient graph that were measured, bounded in time where it was cut: in order they give what
     `gradient` gives. `optimizer_ns` is the optimizer's time, 0 where it was not measured. `forms` are the formulations that
@@ -60,6 +61,7 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     gradient: str
     evaluation: str
     optimizer: str
+    step: str
     loss: str
     optimizer_name: str
     label: TensorSpec
@@ -85,5 +87,5 @@ class TrainingSpec(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> tuple[str, ...]:
-        whole = (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters)
+        whole = (self.gradient, self.evaluation, self.optimizer, self.step, self.merge, self.adapters)
         return tuple(dict.fromkeys(f for f in (*whole, *(p.file for p in self.parts)) if f))

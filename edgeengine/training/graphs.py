@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -69,32 +70,52 @@ class StepResult:
 class StepGraphs:
     """Runs the parts of the gradient graph in order, each on what it reads of the tensors made so far; then the optimizer.
 
-    `names` are those of the parts, `inputs` the inputs of the whole gradient graph as ONNX Runtime describes them. Nothing
-    here changes a state: new tensors come of old ones.
+    Or both in one run (`whole`), where nothing asks for parts. `names` are those of the parts. Sessions are made when they
+    are first needed; nothing here changes a state: new tensors come of old ones.
     """
 
     def __init__(self, bundle: Bundle, threads: int, cut: bool, on: On | None):
         self.spec = spec = training_spec(bundle)
-        parts = {m.name: m.file for m in spec.parts} if cut and spec.parts else {"gradient": spec.gradient}
-        self.names = tuple(parts)
-        self._parts: list[Graph] = [
-            PlacedGraph(bundle, name, file, on) if on is not None else training_session(bundle.path / file, threads)
-            for name, file in parts.items()
+        self._bundle, self._threads, self._on = bundle, threads, on
+        self._files = {m.name: m.file for m in spec.parts} if cut and spec.parts else {"gradient": spec.gradient}
+        self.names = tuple(self._files)
+        self.is_whole = len(self._files) == 1 and on is None
+        self._slots = {f"{p.name}/{s}" for p in spec.parameters for s in spec.slots}
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """The inputs of the gradient graph as ONNX Runtime describes them."""
+        if self.is_whole:
+            return {i.name: i for i in self._whole.session.get_inputs() if i.name not in {*self._slots, "lr", "step"}}
+        passed = {o.name for s in self._parts for o in s.get_outputs()}
+        return {i.name: i for s in self._parts for i in s.get_inputs() if i.name not in passed}
+
+    @cached_property
+    def _parts(self) -> list[Graph]:
+        on, bundle = self._on, self._bundle
+        return [
+            PlacedGraph(bundle, name, file, on) if on is not None else training_session(bundle.path / file, self._threads)
+            for name, file in self._files.items()
         ]
-        self._optimizer = training_session(bundle.path / spec.optimizer)
-        self._reads = [[i.name for i in s.get_inputs()] for s in self._parts]
-        self._optimizer_reads = [i.name for i in self._optimizer.get_inputs()]
-        self._optimizer_makes = [o.name for o in self._optimizer.get_outputs()]
-        made = [[o.name for o in s.get_outputs()] for s in self._parts]
-        passed = {t for names in made for t in names}
-        self.inputs = {i.name: i for s in self._parts for i in s.get_inputs() if i.name not in passed}
+
+    @cached_property
+    def _flow(self) -> list[tuple[list[str], list[str], frozenset[str]]]:
+        """Of each part: what it reads, what it makes that is needed, and what is needed after it."""
+        spec, flow = self.spec, list[tuple[list[str], list[str], frozenset[str]]]()
         kept = {spec.loss_output, *(p.gradient for p in spec.parameters), *(s.next for s in spec.statistics)}
-        self._makes: list[list[str]] = []
-        self._keeps: list[frozenset[str]] = []
-        for k in reversed(range(len(made))):
-            self._keeps.insert(0, frozenset(kept))
-            self._makes.insert(0, [t for t in made[k] if t in kept])
-            kept |= set(self._reads[k])
+        for part in reversed(self._parts):
+            reads, made = [i.name for i in part.get_inputs()], [o.name for o in part.get_outputs()]
+            flow.append((reads, [t for t in made if t in kept], frozenset(kept)))
+            kept |= set(reads)
+        return flow[::-1]
+
+    @cached_property
+    def _optimizer(self) -> _Optimizing:
+        return _Optimizing(self._bundle.path / self.spec.optimizer, 1)
+
+    @cached_property
+    def _whole(self) -> _Optimizing:
+        return _Optimizing(self._bundle.path / self.spec.step, self._threads)
 
     @property
     def placements(self) -> dict[str, Placement]:
@@ -104,9 +125,10 @@ class StepGraphs:
 
     def run(self, part: int, tensors: Mapping[str, np.ndarray]) -> Arrays:
         """Part `part`: what it made, and of `tensors` what is still needed after it."""
-        made = self._parts[part].run(self._makes[part], {n: tensors[n] for n in self._reads[part]})
-        kept = {n: a for n, a in tensors.items() if n in self._keeps[part]}
-        return kept | dict(zip(self._makes[part], made, strict=True))
+        reads, makes, keeps = self._flow[part]
+        made = self._parts[part].run(makes, {n: tensors[n] for n in reads})
+        kept = {n: a for n, a in tensors.items() if n in keeps}
+        return kept | dict(zip(makes, made, strict=True))
 
     def gradients(self, tensors: Mapping[str, np.ndarray], weight: float) -> Gradients:
         """What the last part left, sorted."""
@@ -120,23 +142,50 @@ class StepGraphs:
 
     def update(self, state: TrainingState, total: Gradients, lr: float) -> tuple[TrainingState, StepResult]:
         """The state after `state`. Raises StepRefused for a loss or gradient that is not finite."""
-        step = state.step + 1
-        if not np.isfinite(total.loss):
-            raise StepRefused(f"step {step}: the loss is {total.loss}; lower --lr or look for broken examples")
+        _check_loss(total.loss, state.step + 1)
         feeds = {p.gradient: total.gradients[p.name] for p in self.spec.parameters} | state.parameters | state.slots
-        feeds |= {"lr": np.array(lr, np.float32), "step": np.array(step, np.float32)}
-        results = self._optimizer.run(self._optimizer_makes, {n: feeds[n] for n in self._optimizer_reads})
-        updated = dict(zip(self._optimizer_makes, results, strict=True))
-        norm = float(updated["gradient_norm"])
+        made = self._optimizer.run(feeds, state.step + 1, lr)
+        return self._after(state, made, total.loss, total.statistics)
+
+    def whole(self, state: TrainingState, feeds: Arrays, lr: float) -> tuple[TrainingState, StepResult]:
+        """Gradients and optimizer in one run, on the feeds of the gradient graph. Raises StepRefused as `update` does."""
+        made = self._whole.run(feeds | state.slots, state.step + 1, lr)
+        loss = float(made[self.spec.loss_output].reshape(()))
+        _check_loss(loss, state.step + 1)
+        return self._after(state, made, loss, {s.name: made[s.next] for s in self.spec.statistics})
+
+    def _after(
+        self, state: TrainingState, made: Mapping[str, np.ndarray], loss: float, statistics: Arrays
+    ) -> tuple[TrainingState, StepResult]:
+        norm = float(made["gradient_norm"])
         if not np.isfinite(norm):
-            raise StepRefused(f"step {step}: the gradient is not finite; lower --lr or look for broken examples")
+            raise StepRefused(f"step {state.step + 1}: the gradient is not finite; lower --lr or look for broken examples")
         after = TrainingState(
-            parameters={n: updated[f"{n}/next"] for n in state.parameters},
-            statistics=total.statistics or state.statistics,
-            slots={n: updated[f"{n}/next"] for n in state.slots},
-            step=step,
+            parameters={n: made[f"{n}/next"] for n in state.parameters},
+            statistics=statistics or state.statistics,
+            slots={n: made[f"{n}/next"] for n in state.slots},
+            step=state.step + 1,
         )
-        return after, StepResult(total.loss, norm)
+        return after, StepResult(loss, norm)
+
+
+def _check_loss(loss: float, step: int) -> None:
+    if not np.isfinite(loss):
+        raise StepRefused(f"step {step}: the loss is {loss}; lower --lr or look for broken examples")
+
+
+class _Optimizing:
+    """A session with the optimizer in it, its names looked up once. It has an input `step` only where its rule reads it."""
+
+    def __init__(self, file: Path, threads: int):
+        self.session = training_session(file, threads)
+        self.reads = [i.name for i in self.session.get_inputs()]
+        self.makes = [o.name for o in self.session.get_outputs()]
+
+    def run(self, feeds: Mapping[str, np.ndarray], step: int, lr: float) -> Arrays:
+        known = {**feeds, "lr": np.array(lr, np.float32), "step": np.array(step, np.float32)}
+        made = self.session.run(self.makes, {n: known[n] for n in self.reads})
+        return dict(zip(self.makes, made, strict=True))
 
 
 def training_session(file: Path, threads: int = 1) -> ort.InferenceSession:

@@ -100,10 +100,15 @@ class Trainer:
         return PendingStep(self._graphs, self.state, batches, lr, self._replace)
 
     def step(self, inputs: Mapping[str, np.ndarray], label: np.ndarray, lr: float, micro_batch: int | None = None) -> StepResult:
-        """The step of `begin`, made and committed.
+        """The step of `begin`, made and committed; in a single run where the batch is a single one.
 
         Raises StepRefused for a loss or gradient that is not finite; then the state is as before.
         """
+        spans = self._feeder.spans(len(label), micro_batch)
+        if len(spans) == 1 and self._graphs.is_whole:
+            feeds = self._feeds(self._graphs.inputs, inputs, label, spans[0])
+            self.state, result = self._graphs.whole(self.state, feeds, lr)
+            return result
         pending = self.begin(inputs, label, lr, micro_batch)
         for run in pending.micro_steps:
             run()
