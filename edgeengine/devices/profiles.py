@@ -35,6 +35,7 @@ class ProcessorProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: str
     threads: int = 1
     clock: Figure | None = None
+    power: Figure | None = None  # W, while it runs
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,7 +50,14 @@ class DeviceProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def processors(self) -> tuple[Processor, ...]:
         return tuple(
-            Processor(name=p.name, kind=p.kind, provider="simulated", resources=p.resources, threads=p.threads)
+            Processor(
+                name=p.name,
+                kind=p.kind,
+                provider="simulated",
+                resources=p.resources,
+                threads=p.threads,
+                power_w=None if p.power is None else p.power.value,
+            )
             for p in self.processor
         )
 

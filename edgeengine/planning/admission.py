@@ -1,12 +1,12 @@
 """Admission: which tasks can be guaranteed their deadlines before anything runs, and what would make the others fit.
 
-All tasks that could have a guarantee start on their shortest routes, by criticality and then deadline (deadline monotonic,
-children after their parents), and are tested by response-time analysis (see response_time) with every subgraph at its p99 times a
-margin, plus the machine's overheads. Where one would be late, the single change that brings most is made: another route
-for one of them, another place in the order within its class, or, where a subgraph of a task without guarantee blocks, taking
-that step out of the other's plan if another way is left. If nothing helps, that task goes without; but one of high criticality
-first takes the processors from the less critical tasks after it, which may run elsewhere or not at all. The verdict is for
-policies that start guaranteed jobs first (see scheduling.guaranteed).
+All tasks that could have a guarantee start by criticality and then deadline (deadline monotonic, children after their parents),
+on their shortest routes, or on those that balance the load. They are tested by response-time analysis (see response_time) with
+every subgraph at its p99 times a margin, plus the machine's overheads. Where one would be late, the single change that brings
+most is made: another route for one of them, another place in the order within its class, or, where a subgraph of a task without
+guarantee blocks, taking that step out of the other's plan if another way is left. If nothing helps, that task goes without; but
+one of high criticality first takes the processors from the less critical tasks after it, which may run elsewhere or not at all.
+The verdict is for policies that start guaranteed jobs first (see scheduling.guaranteed).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ LEAST_GAIN = 1e-3  # of a change in the search, in tasks: every step of it gains
 GUARANTEED, BEST_EFFORT, REFUSED = "guaranteed", "best effort", "refused"
 
 Steps = Mapping[str, tuple[Step, ...]]
+State = tuple[list[Task], dict[str, Route], dict[str, tuple[Step, ...]], dict[str, tuple[int, int]]]
 
 
 def admit(workload: Workload, plan: Plan, *, margin: float = MARGIN, memory_bytes: int | None = None) -> Plan:
@@ -122,11 +123,53 @@ class _Admission:
     # ---- the search ----
 
     def _settle(self) -> None:
-        """Change routes, order and other tasks' steps until all in the order pass; who cannot leaves it."""
-        while (reached := self._progress()) < len(self._order):
-            changes = (self._reroute, self._reorder, self._clear, self._relax, self._oust)
-            if not any(change(reached) for change in changes):
+        """Change routes, order and other tasks' steps until all in the order pass; who cannot leaves it.
+
+        One change at a time climbs to a local optimum, so that the search begins at several places.
+        """
+        found: list[tuple[float, State]] = []
+        order, steps = self._order, self._steps
+        for routes in (self._routes, self._balanced()):
+            self._order, self._routes, self._steps, self._firm = order, routes, steps, {}
+            reached = self._climb()
+            found.append((reached, (self._order, self._routes, self._steps, self._firm)))
+            if reached >= len(order):
+                return
+        _, (self._order, self._routes, self._steps, self._firm) = max(found, key=lambda f: f[0])
+        while (reached := self._climb()) < len(self._order):
+            if not self._oust(reached):
                 self._give_up(self._order[int(reached)])
+
+    def _climb(self) -> float:
+        """How far it comes by single changes."""
+        changes = (self._reroute, self._reorder, self._clear, self._relax)
+        while (reached := self._progress()) < len(self._order):
+            if not any(change(reached) for change in changes):
+                break
+        return reached
+
+    def _balanced(self) -> dict[str, Route]:
+        """Routes with the least peak load of the groups, as far as changing one at a time goes."""
+        routes = dict(self._routes)
+        least = self._loads(routes)
+        improved = True
+        while improved:
+            improved = False
+            for task in self._order:
+                for route in self._routes_of(task):
+                    loads = self._loads(routes | {task.name: route})
+                    if loads < least:
+                        least, improved = loads, True
+                        routes[task.name] = route
+        return routes
+
+    def _loads(self, routes: Mapping[str, Route]) -> list[float]:
+        """Of the groups, the highest first."""
+        load = dict.fromkeys(self._group.values(), 0.0)
+        for task in self._order:
+            for step in routes[task.name]:
+                load[self._group[step.processor]] += self._bounds.of(task.name, step) / (period_ns(self._workload, task) or 1)
+        return sorted((round(value, 9) for value in load.values()), reverse=True)
 
     def _progress(
         self, order: Sequence[Task] | None = None, routes: Mapping[str, Route] | None = None, steps: Steps | None = None

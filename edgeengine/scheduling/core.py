@@ -191,7 +191,7 @@ class Scheduler:
             return True
         assert job.move is not None
         job.position = job.move.stop
-        spent = job.move.energy_mj
+        spent = job.move.spent_mj(e.duration_ns)
         job.energy_mj = None if spent is None or job.energy_mj is None else job.energy_mj + spent
         if job.position < job.task.segments:
             self._make_ready(job)

@@ -56,6 +56,11 @@ class Move:
         self.p50_ns, self.p99_ns = step.latency.p50_ns, step.latency.p99_ns
         self.energy_mj = energy_mj  # None where it is not known
 
+    def spent_mj(self, duration_ns: int) -> float | None:
+        """Energy of a run: as the workload states it, else the processor's power while it ran; None where neither is known."""
+        power_w = self.processor.spec.power_w
+        return self.energy_mj if self.energy_mj is not None or power_w is None else power_w * duration_ns / 1e6
+
     def scale(self, factor: float) -> None:
         """Expect `factor` times what was planned."""
         self.p50_ns, self.p99_ns = round(self.planned.p50_ns * factor), round(self.planned.p99_ns * factor)

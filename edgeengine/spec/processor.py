@@ -12,6 +12,7 @@ class Processor(msgspec.Struct, frozen=True):
     "core 0"). `host_core` is the core its call occupies (the worker is pinned there; None = not pinned). `cores` are the
     host cores its threads may use, one thread each. An unusable processor is listed with the `reason`, never replaced.
     `core_kind` tells kinds of cores apart where a machine has several (big.LITTLE). Tensors it works on lie in its `memory`.
+    `power_w`: what it draws while it runs, above the device at rest, where known.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Processor(msgspec.Struct, frozen=True):
     reason: str = ""
     memory: str = "host"
     core_kind: str = ""
+    power_w: float | None = None
 
     def conflicts(self, other: Processor) -> bool:
         return not set(self.resources).isdisjoint(other.resources)

@@ -105,7 +105,7 @@ def test_long_step_is_taken_from_a_task_that_has_another_way() -> None:
 def test_taken_processor_names_the_rate_that_fits() -> None:
     tasks = workload(
         {"name": "a", "period_ms": 10, "deadline_ms": 9, "latency_ms": {"p": 3}},
-        {"name": "b", "period_ms": 10, "latency_ms": {"p": 3}},
+        {"name": "b", "period_ms": 10, "latency_ms": {"p": 7}, "segments": 2},
     )
     found = verdicts(tasks)
     assert found["a"][0] == "guaranteed" and found["b"][0] == "best effort"
