@@ -11,10 +11,10 @@ Shared by the live engine and the simulator. The core learns factors by events, 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from statistics import median
 
-from edgeengine.events import EstimateChanged, Finished
-from edgeengine.spec import Plan
+from edgeengine.events import EstimateChanged
 
 WINDOW, CLEAR = 16, 14
 SLACK = 0.05
@@ -47,20 +47,17 @@ class _Processor:
 class Drift:
     """Feed it every run that ended; tell the core what it answers."""
 
-    def __init__(self, plan: Plan):
-        self._planned_ns = {(t.task, s.subgraph, s.processor): max(s.latency.p50_ns, 1) for t in plan.tasks for s in t.steps}
-        self._processors = {p.name: _Processor() for p in plan.processors}
+    def __init__(self, processors: Iterable[str]):
+        self._processors = {name: _Processor() for name in processors}
         self._changed: list[str] = []  # processors whose factor is not 1
 
-    def observe(self, run: Finished) -> list[EstimateChanged]:
-        """New factors, if any, at the instant of the run's end."""
-        if run.outcome != "done":
-            return []
-        found = self._forget(run.at_ns) if self._changed else []
-        p = self._processors[run.processor]
-        p.seen_ns = run.at_ns
-        if p.add(run.duration_ns / self._planned_ns[run.task, run.subgraph, run.processor]):
-            found.append(self._set(run.processor, median(p.ratios), run.at_ns))
+    def observe(self, processor: str, planned_ns: int, duration_ns: int, now: int) -> list[EstimateChanged]:
+        """New factors, if any, as a run ends that took `duration_ns`; `planned_ns`: the median by the plan."""
+        found = self._forget(now) if self._changed else []
+        p = self._processors[processor]
+        p.seen_ns = now
+        if p.add(duration_ns / (planned_ns or 1)):
+            found.append(self._set(processor, median(p.ratios), now))
         return found
 
     def _forget(self, now: int) -> list[EstimateChanged]:

@@ -88,12 +88,12 @@ def test_no_window_misses_more_than_allowed_where_that_is_guaranteed(data: Any, 
         assert violations.count == 0
 
 
-def overloaded(weakly_hard: str | None, camera_ms: int = 6, audio_ms: int = 12) -> tuple[Workload, Plan]:
+def overloaded(weakly_hard: str | None, period_ms: int = 20, audio_ms: int = 12, segments: int = 3) -> tuple[Workload, Plan]:
     """As given, both want 60 % of one processor."""
     more = {} if weakly_hard is None else {"weakly_hard": weakly_hard}
     tasks = workload(
-        {"name": "camera", "period_ms": 10, "latency_ms": {"p": camera_ms}} | more,
-        {"name": "audio", "period_ms": 20, "latency_ms": {"p": audio_ms}, "segments": 3},
+        {"name": "camera", "period_ms": 10, "latency_ms": {"p": 6}, "segments": 2} | more,
+        {"name": "audio", "period_ms": period_ms, "latency_ms": {"p": audio_ms}, "segments": segments},
     )
     return tasks, plan(tasks)
 
@@ -118,16 +118,16 @@ def test_nothing_is_skipped_where_all_fit() -> None:
 
 
 def test_admission_guarantees_part_of_the_jobs_where_all_do_not_fit() -> None:
-    tasks, planned = overloaded("2/4", 5, 9)
+    tasks, planned = overloaded("2/4", 40, 18, 9)
     admitted = admit(tasks, planned, margin=1.0)
     assert [t.verdict for t in admitted.tasks] == ["guaranteed", "guaranteed"]
     assert admitted.task("camera").reason.startswith("2 of any 4 jobs: ")
-    hard, hard_plan = overloaded(None, 5, 9)
+    hard, hard_plan = overloaded(None, 40, 18, 9)
     assert [t.verdict for t in admit(hard, hard_plan, margin=1.0).tasks] != ["guaranteed", "guaranteed"]
 
 
 def test_skips_are_spread() -> None:
-    tasks, planned = overloaded("2/4")
+    tasks, planned = overloaded("2/4", 40, 18, 9)
     done = simulate(tasks, admit(tasks, planned, margin=1.0), make_policy("price"), Worst(), stop_ns=1000 * MS)
     met = [j.index for j in outcomes(done, "camera") if j.outcome == "met"]
     assert max(b - a for a, b in pairwise(met)) <= 2

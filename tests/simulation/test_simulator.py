@@ -61,8 +61,8 @@ def check_conserved(tasks: Workload, done: Simulation, stop_ns: int, seed: int) 
     releases = Releases(tasks, stop_ns, seed)
     certain = {t.name for t in tasks.tasks if t.probability >= 1}
     while releases.next_ns is not None:
-        _, name, index = releases.pop()
-        assert name not in certain or (name, index) in ends, f"{name}#{index} never ended"
+        for name, index in releases.pop():
+            assert name not in certain or (name, index) in ends, f"{name}#{index} never ended"
     logged = {(e.task, e.index) for e in (line.event for line in done.log or []) if isinstance(e, Released)}
     assert all(key in ends for key in logged if key[0] in certain)
     for row in task_rows(tasks, done.jobs, done.released):
