@@ -18,7 +18,8 @@ import msgspec
 from edgeengine.planning.blocking import rank
 from edgeengine.planning.bounds import Bounds, Route, groups, in_order, period_ns, routes_of
 from edgeengine.planning.response_time import Chain, Stage, analyse, progress
-from edgeengine.spec import Guarantee, Plan, Step, TaskPlan
+from edgeengine.planning.timetable import timetable
+from edgeengine.spec import Guarantee, Plan, Step, TaskPlan, Timetable
 from edgeengine.workload import Task, Workload
 
 MARGIN = 1.2  # on the p99: a sample's p99 is not the worst that comes
@@ -45,6 +46,7 @@ class _Admission:
         self._routes: dict[str, Route] = {}
         self._firm: dict[str, tuple[int, int]] = {}  # of weakly-hard tasks guaranteed no more than they must meet
         self._verdicts: dict[str, tuple[str, str]] = {}
+        self._timed: tuple[Timetable, dict[str, int]] | None = None  # where priorities were not enough, with ends by task
 
     def run(self) -> Plan:
         left = self._memory
@@ -58,30 +60,44 @@ class _Admission:
             left = left - needs if left is not None and needs is not None else left
             self._consider(task)
         self._settle()
-        ends = {name: stages[-1] for name, stages in self._analyse(self._order, self._routes, self._steps).items()}
+        if self._timed is None:
+            ends = {name: stages[-1] for name, stages in self._analyse(self._order, self._routes, self._steps).items()}
+            table = None
+        else:
+            table, ends = self._timed
         tasks = tuple(self._verdict(t, *self._verdicts.get(t.task, (GUARANTEED, "")), ends.get(t.task)) for t in self._plan.tasks)
-        return msgspec.structs.replace(self._plan, tasks=tasks)
+        return msgspec.structs.replace(self._plan, tasks=tasks, timetable=table)
 
     def _verdict(self, plan: TaskPlan, verdict: str, reason: str, response_ns: int | None) -> TaskPlan:
-        guarantee = None
+        guarantee, steps = None, self._steps[plan.task]
         if response_ns is not None:
             priority = next(i for i, t in enumerate(self._order) if t.name == plan.task)
-            route = tuple((s.subgraph, s.processor) for s in self._routes[plan.task])
+            steps = self._allowed(plan.task)
+            route = tuple((s.subgraph, s.processor) for s in steps)
             guarantee = Guarantee(priority, route, response_ns, self._margin, self._firm.get(plan.task))
             deadline = self._order[priority].relative_deadline_ns or 0
             reason = (
                 f"ends within {response_ns / 1e6:.3g} of {deadline / 1e6:.3g} ms while no subgraph takes more than "
                 f"{self._margin:g} x its p99"
             )
+            if self._timed is not None:
+                reason = f"by a timetable of {self._timed[0].cycle_ns / 1e6:g} ms: {reason}"
             if guarantee.firm is not None:
                 reason = f"{guarantee.firm[0]} of any {guarantee.firm[1]} jobs: {reason}"
         return msgspec.structs.replace(
             plan,
-            steps=self._routes[plan.task] if guarantee is not None else self._steps[plan.task],
+            steps=steps,
             verdict=verdict,
             reason=reason,
             guarantee=guarantee,
         )
+
+    def _allowed(self, name: str) -> tuple[Step, ...]:
+        """The steps of a guaranteed task: its route, or what its timetable uses."""
+        if self._timed is None:
+            return self._routes[name]
+        used = {(s.subgraph, s.processor) for s in self._timed[0].slots if s.task == name}
+        return tuple(s for s in self._steps[name] if (s.subgraph, s.processor) in used)
 
     def _consider(self, task: Task) -> None:
         """Into the order on its shortest route, or a verdict at once."""
@@ -135,6 +151,10 @@ class _Admission:
             found.append((reached, (self._order, self._routes, self._steps, self._firm)))
             if reached >= len(order):
                 return
+        self._order, self._routes, self._steps, self._firm = order, dict(self._routes), steps, {}
+        self._timed = timetable(order, self._plan, steps, self._bounds)
+        if self._timed is not None:
+            return
         _, (self._order, self._routes, self._steps, self._firm) = max(found, key=lambda f: f[0])
         while (reached := self._climb()) < len(self._order):
             if not self._oust(reached):

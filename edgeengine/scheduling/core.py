@@ -79,7 +79,7 @@ class Scheduler:
                 task.parent.children.append(task)
         self._jobs: dict[Job, None] = {}  # that have not ended, in order of their releases
         self._ready: dict[Job, None] = {}
-        self._view = View(tasks, processors, self._ready, self._jobs, plan.guidance)
+        self._view = View(tasks, processors, self._ready, self._jobs, plan.guidance, plan.timetable)
         self._policy, self._seed = policy, seed
         prepare = getattr(policy, "prepare", None)
         if prepare is not None:

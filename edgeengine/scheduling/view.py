@@ -7,7 +7,8 @@ from typing import Protocol
 
 from edgeengine.events import AnyAction
 from edgeengine.scheduling.job import Job, Move, ProcessorState, Task
-from edgeengine.spec import Guidance
+from edgeengine.scheduling.timetable import Slots
+from edgeengine.spec import Guidance, Timetable
 
 
 class View:
@@ -16,16 +17,18 @@ class View:
     `ready`: jobs that may start their next subgraph, in the order they became ready. `processors` by index, `tasks` by index.
     `busy_mask`: bits of the resources now held; a processor can start iff its `mask` shares no bit with it (see `free`).
     `changes` grows with every release, end of a job, lost or returned processor and new estimate: a plan made at an equal
-    count was made for the same jobs. `guidance` is what the plan says to policies that follow it; `guaranteed`: some task is.
+    count was made for the same jobs. `guidance` is what the plan says to policies that follow it; `guaranteed`: some task is;
+    `slots`: its timetable, if guarantees rest on one.
     """
 
     __slots__ = (
-        "_groups", "_jobs", "all_mask", "busy_mask", "changes", "guaranteed", "guidance", "processors", "ready", "tasks",
+        "_groups", "_jobs", "all_mask", "busy_mask", "changes", "guaranteed", "guidance", "processors", "ready", "slots",
+        "tasks",
     )  # fmt: skip
 
     def __init__(
         self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None], jobs: dict[Job, None],
-        guidance: Guidance | None = None,
+        guidance: Guidance | None = None, timetable: Timetable | None = None,
     ):  # fmt: skip
         self.tasks, self.processors, self._jobs = tasks, processors, jobs
         self.ready: Collection[Job] = ready.keys()
@@ -35,6 +38,7 @@ class View:
         for p in processors:
             self.all_mask |= p.mask
         self._groups = _groups(tasks, processors)
+        self.slots = None if timetable is None else Slots(timetable, processors, self._groups)
 
     @property
     def jobs(self) -> Iterable[Job]:
