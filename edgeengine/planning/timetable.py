@@ -11,11 +11,11 @@ from math import lcm
 
 import msgspec
 
-from edgeengine.events import Started
-from edgeengine.planning.bounds import Bounds
+from edgeengine.events import Finished, Started
+from edgeengine.planning.bounds import Bounds, groups
 from edgeengine.scheduling import make_policy
 from edgeengine.scheduling.job import MET
-from edgeengine.simulation import Worst, simulate
+from edgeengine.simulation import Simulation, Worst, simulate
 from edgeengine.spec import Latency, Plan, Slot, Step, Timetable
 from edgeengine.workload import Task, Workload
 
@@ -45,19 +45,35 @@ def timetable(
         ),
         overheads={}, effects=None, guidance=None, timetable=None,
     )  # fmt: skip
+    beside = _beside(tasks, steps, bounds)
     for policy in POLICIES:
         done = simulate(workload, at_bounds, make_policy(policy), Worst(), stop_ns=cycle_ns, keep_log=True, track_drift=False)
-        if all(j.outcome == MET for j in done.jobs):
-            slots = tuple(
-                Slot(e.at_ns, e.task, e.index, e.subgraph, e.processor)
-                for line in done.log or ()
-                if isinstance(e := line.event, Started)
-            )
+        if all(j.outcome == MET for j in done.jobs) and _fits_beside(done, groups(plan), beside, cycle_ns):
+            begun = [e for line in done.log or () if isinstance(e := line.event, Started)]
+            slots = tuple(Slot(e.at_ns, e.task, e.index, e.subgraph, e.processor) for e in begun)
             latest = {t.name: 0 for t in tasks}
             for job in done.jobs:
                 latest[job.task.name] = max(latest[job.task.name], (job.finish_ns or 0) - job.release_ns)
-            return Timetable(cycle_ns, slots, _beside(tasks, steps, bounds)), latest
+            return Timetable(cycle_ns, slots, beside), latest
     return None
+
+
+def _fits_beside(done: Simulation, group: Mapping[str, int], beside: Mapping[str, int], cycle_ns: int) -> bool:
+    """Whether the longest of the other subgraphs has a gap on its processors: none must wait for ever."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    started: dict[str, int] = {}
+    for line in done.log or ():
+        e = line.event
+        if isinstance(e, Started):
+            started[e.processor] = e.at_ns
+        elif isinstance(e, Finished):
+            spans.setdefault(group[e.processor], []).append((started[e.processor], e.at_ns))
+    for name, ns in beside.items():
+        busy = sorted(spans.get(group[name], []))
+        following = [start for start, _ in busy[1:]] + [busy[0][0] + cycle_ns] if busy else []
+        if busy and max(start - end for (_, end), start in zip(busy, following, strict=True)) < ns:
+            return False
+    return True
 
 
 def _strict(task: Task) -> bool:
