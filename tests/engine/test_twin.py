@@ -121,7 +121,7 @@ def test_live_and_simulated_logs_are_equal_under_a_timetable(policy: str) -> Non
         {"name": "long", "period_ms": 20, "latency_ms": {"p": 8}},
         {"name": "train", "kind": "train", "latency_ms": {"p": 0.5}},
     )
-    admitted = admit(tasks, plan(tasks), margin=1.0)
+    admitted = admit(tasks, plan(tasks, (processor("p"),)), margin=1.0)
     assert admitted.timetable is not None
     assert_twins(tasks, admitted, lambda: make_policy(policy), 0.2)
 
