@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 from edgeengine.devices.providers import load_providers
@@ -59,10 +60,10 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def discover() -> list[Processor]:
-    """Every processor every provider offers here, unusable ones with their reason."""
+def discover(options: Mapping[str, Mapping[str, str]] | None = None) -> list[Processor]:
+    """Every processor every provider offers here, unusable ones with their reason; `options` by processor, see load_providers."""
     cores = usable_cores()
-    return [p for provider in load_providers().values() for p in provider.discover(cores)]
+    return [p for provider in load_providers(options=options).values() for p in provider.discover(cores)]
 
 
 def device_id() -> str:

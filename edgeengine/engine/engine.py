@@ -103,9 +103,7 @@ class Engine:
         if not isinstance(hang_s, int | float) or not 0 < hang_s < 1e9:
             raise UserError(f"Engine: hang_s must be a positive number, not {hang_s!r}")
         stop_ns = None if seconds is None else round(seconds * 1e9)
-        self._runtime = Runtime(
-            scheduler, Drift(p.name for p in plan.processors), self._clock, stop_ns, self._ended, self._tell_waiting
-        )
+        self._runtime = Runtime(scheduler, Drift(plan), self._clock, stop_ns, self._ended, self._tell_waiting)
         self._watchdog = Watchdog(self._runtime, plan, round(hang_s * 1e9))
         self._runtime.cut_short = self._watchdog.cut_short
         self._timer = Timer(self._runtime, Releases(workload, stop_ns, seed), self._watchdog)

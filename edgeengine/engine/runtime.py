@@ -62,7 +62,7 @@ class Runtime:
                 event = make_event(now)
                 own = self._perform(self.scheduler.step(event), processor)
                 ended = self.scheduler.ended
-                drifted = self._observe(event) if type(event) is Finished and event.outcome == "done" else []
+                drifted = self._drift.observe(event) if type(event) is Finished else []
                 if ended or self.released_all or drifted:
                     own = self._follow(now, ended, processor, drifted) or own
                 over = self._is_over()
@@ -103,10 +103,6 @@ class Runtime:
             ended += self.scheduler.ended
             pending += follow_ups(self.scheduler, now, self.stop_ns, self.released_all)
         return own
-
-    def _observe(self, run: Finished) -> list[EstimateChanged]:
-        planned = self.scheduler.tasks[run.task].move_of[run.subgraph, run.processor].planned
-        return self._drift.observe(run.processor, planned.p50_ns, run.duration_ns, run.at_ns)
 
     def _report(self, ended: list[Job], over: bool) -> None:
         for job in ended:

@@ -16,6 +16,7 @@ from edgeengine.reporting.latencies import Latencies
 from edgeengine.reporting.violations import Violations
 from edgeengine.scheduling import Job
 from edgeengine.scheduling.job import MET, OUTCOMES
+from edgeengine.spec import Plan
 from edgeengine.workload import Task, Workload
 
 Row = dict[str, str | int | float | None]
@@ -96,6 +97,14 @@ def tally(workload: Workload, jobs: Iterable[Job]) -> Tally:
 def task_rows(workload: Workload, jobs: Iterable[Job], released: Mapping[str, int]) -> list[Row]:
     """A row per task over these jobs (see Tally.rows)."""
     return tally(workload, jobs).rows(released)
+
+
+def with_basis(rows: list[Row], plan: Plan) -> list[Row]:
+    """The rows, each with what its task's latencies rest on; as they are where all were measured or stated."""
+    basis = {t.task: t.basis for t in plan.tasks}
+    if set(basis.values()) <= {"measured", "stated"}:
+        return rows
+    return [row | {"basis": basis[str(row["task"])]} for row in rows]
 
 
 def run_document(rows: list[Row], **about: object) -> dict[str, object]:

@@ -130,6 +130,7 @@ class Scheduler:
         actions: list[AnyAction] = []
         # Handlers say whether anything changed that a policy could act on.
         if self._handlers[type(event)](event, actions):  # type: ignore[operator]
+            self._undecided = False
             self._decide(actions)
         if self._record is not None:
             self._record(LogLine(event, actions))
@@ -145,15 +146,16 @@ class Scheduler:
         if self._let_in(task, index, release_ns, None):
             self._undecided = True
         if self._undecided and not more:
+            self._undecided = False
             self._decide(actions)
         return actions
 
     def start(self, p: ProcessorState, at_ns: int) -> None:
         """Step with the Started event of the run that was given to `p`."""
-        job, move = p.job, p.move
-        assert job is not None and move is not None
-        if self._record is not None:
-            self.step(Started(at_ns, job.task.name, job.index, move.subgraph, p.name))
+        job = p.job
+        assert job is not None
+        if self._record is not None and p.move is not None:
+            self.step(Started(at_ns, job.task.name, job.index, p.move.subgraph, p.name))
         p.started_ns = at_ns
         if job.start_ns is None:
             job.start_ns = at_ns
@@ -167,13 +169,14 @@ class Scheduler:
         self._now = at_ns
         self.ended = []
         actions: list[AnyAction] = []
-        self._vacate(p)
+        self._vacate(p, job)
         self._complete(job, move, duration_ns)
-        self._decide(actions)
+        if self._ready:
+            self._decide(actions)
+        self._undecided = False
         return actions
 
     def _decide(self, actions: list[AnyAction]) -> None:
-        self._undecided = False
         while self._ready:
             before = len(self.ended)
             decided = self._policy.decide(self._view, self._now)
@@ -233,7 +236,7 @@ class Scheduler:
         if job is None:
             return False
         assert job.move is not None
-        self._vacate(self._processors[e.processor])
+        self._vacate(self._processors[e.processor], job)
         if e.outcome == "done":
             self._complete(job, job.move, e.duration_ns)
         else:
@@ -259,7 +262,7 @@ class Scheduler:
     def _failed(self, e: Failed, _: list[AnyAction]) -> bool:
         job = self._running(e)
         if job is not None:
-            self._vacate(self._processors[e.processor])
+            self._vacate(self._processors[e.processor], job)
             self._end(job, FAILED, e.cause)
         if e.lost:
             self._lose(e.processor, e.cause)
@@ -284,7 +287,7 @@ class Scheduler:
         p = self._processors[e.processor]
         if p.job is not None:
             job = p.job
-            self._vacate(p)
+            self._vacate(p, job)
             if job.cancelling:
                 self._end(job, DROPPED, job.cause or "cancelled")
             elif job.remaining_ns < UNREACHABLE_NS:
@@ -355,10 +358,11 @@ class Scheduler:
         return None if task is None else task.live.get(action.index)
 
     def _start(self, action: Start) -> None:
-        task, view = self.tasks.get(action.task), self._view
-        job = None if task is None else task.live.get(action.index)
-        if task is None or job is None or job.state != READY:
+        known = self.tasks.get(action.task)
+        job = None if known is None else known.live.get(action.index)
+        if job is None or job.state != READY:
             raise InternalError(f"policy {self._policy.name!r} starts what is not ready: {action}")
+        task, view = job.task, self._view
         move = task.move_of.get((action.subgraph, action.processor))
         if move is None or move.start != job.position:
             raise InternalError(f"policy {self._policy.name!r} starts what the plan does not allow: {action}")
@@ -384,7 +388,6 @@ class Scheduler:
         urgency = (task.rank, last_ns, release_ns, task.index, index)
         job = Job(task, index, release_ns, deadline_ns, UNREACHABLE_NS if task.train else last_ns, urgency)
         task.released += 1
-        self._view.changes += 1
         if task.latest_only and not orphan:
             for older in [j for j in task.live.values() if j.position == 0 and j.state != RUNNING]:
                 self._end(older, DROPPED, "stale: newer input came")
@@ -438,11 +441,10 @@ class Scheduler:
             return None
         return job
 
-    def _vacate(self, p: ProcessorState) -> None:
+    def _vacate(self, p: ProcessorState, job: Job) -> None:
         """Take the job off the processor."""
-        assert p.job is not None
         self._view.busy_mask &= ~p.mask
-        p.job.processor, p.job.last_processor = None, p
+        job.processor, job.last_processor = None, p
         p.job = p.move = p.started_ns = None
 
     def _end(self, job: Job, outcome: str, cause: str) -> None:
@@ -454,7 +456,6 @@ class Scheduler:
                 task.unstarted -= 1
         job.state, job.outcome, job.cause, job.finish_ns = ENDED, outcome, cause, self._now
         del self._jobs[job], task.live[job.index]
-        self._view.changes += 1
         if task.firm is not None:
             task.recent.append(outcome == MET)
         if task.waiting:
@@ -500,6 +501,6 @@ class Scheduler:
         return random.Random(f"child:{self._seed}:{child.name}:{index}").random() < child.probability
 
     def _refresh_tasks(self) -> None:
-        self._view.changes += 1
+        self._view.refreshed += 1
         for task in self.tasks.values():
             task.refresh_best()

@@ -11,10 +11,10 @@ Shared by the live engine and the simulator. The core learns factors by events, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from statistics import median
 
-from edgeengine.events import EstimateChanged
+from edgeengine.events import EstimateChanged, Finished
+from edgeengine.spec import Latency, Plan
 
 WINDOW, CLEAR = 16, 14
 SLACK = 0.05
@@ -47,16 +47,23 @@ class _Processor:
 class Drift:
     """Feed it every run that ended; tell the core what it answers."""
 
-    def __init__(self, processors: Iterable[str]):
-        self._processors = {name: _Processor() for name in processors}
+    def __init__(self, plan: Plan):
+        self._planned = {(t.task, s.subgraph, s.processor): s.latency for t in plan.tasks for s in t.steps}
+        self._processors = {p.name: _Processor() for p in plan.processors}
         self._changed: list[str] = []  # processors whose factor is not 1
 
-    def observe(self, processor: str, planned_ns: int, duration_ns: int, now: int) -> list[EstimateChanged]:
-        """New factors, if any, as a run ends that took `duration_ns`; `planned_ns`: the median by the plan."""
+    def observe(self, run: Finished) -> list[EstimateChanged]:
+        """New factors, if any, at the instant of the run's end."""
+        if run.outcome != "done":
+            return []
+        return self.add(run.processor, run.at_ns, run.duration_ns, self._planned[run.task, run.subgraph, run.processor])
+
+    def add(self, processor: str, now: int, duration_ns: int, planned: Latency) -> list[EstimateChanged]:
+        """As observe, of a run that was planned to take `planned`."""
         found = self._forget(now) if self._changed else []
         p = self._processors[processor]
         p.seen_ns = now
-        if p.add(duration_ns / (planned_ns or 1)):
+        if p.add(duration_ns / (planned.p50_ns or 1)):
             found.append(self._set(processor, median(p.ratios), now))
         return found
 

@@ -16,13 +16,12 @@ class View:
 
     `ready`: jobs that may start their next subgraph, in the order they became ready. `processors` by index, `tasks` by index.
     `busy_mask`: bits of the resources now held; a processor can start iff its `mask` shares no bit with it (see `free`).
-    `changes` grows with every release, end of a job, lost or returned processor and new estimate: a plan made at an equal
-    count was made for the same jobs. `guidance` is what the plan says to policies that follow it; `guaranteed`: some task is;
-    `slots`: its timetable, if guarantees rest on one.
+    `guidance` is what the plan says to policies that follow it; `guaranteed`: some task is; `slots`: its timetable, if guarantees
+    rest on one. `refreshed` counts lost and returned processors and new estimates.
     """
 
     __slots__ = (
-        "_groups", "_jobs", "all_mask", "busy_mask", "changes", "guaranteed", "guidance", "processors", "ready", "slots",
+        "_groups", "_jobs", "all_mask", "busy_mask", "guaranteed", "guidance", "processors", "ready", "refreshed", "slots",
         "tasks",
     )  # fmt: skip
 
@@ -34,7 +33,7 @@ class View:
         self.ready: Collection[Job] = ready.keys()
         self.guidance = guidance
         self.guaranteed = any(t.guarantee is not None for t in tasks)
-        self.busy_mask, self.all_mask, self.changes = 0, 0, 0
+        self.busy_mask, self.all_mask, self.refreshed = 0, 0, 0
         for p in processors:
             self.all_mask |= p.mask
         self._groups = _groups(tasks, processors)
@@ -44,6 +43,13 @@ class View:
     def jobs(self) -> Iterable[Job]:
         """All that have not ended: ready, running, and waiting for a parent or a previous job."""
         return self._jobs
+
+    @property
+    def changes(self) -> int:
+        """Grows with every release, end of a job, lost or returned processor and new estimate: a plan made at an equal count was
+        made for the same jobs.
+        """
+        return 2 * sum(t.released for t in self.tasks) - len(self._jobs) + self.refreshed
 
     def job(self, task: Task, index: int) -> Job | None:
         """A job that has not ended."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from itertools import count
+from itertools import accumulate, count
 from operator import attrgetter
 
 from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
@@ -78,14 +78,14 @@ def stream(
     track_drift: bool = True,
 ) -> Simulation:
     """As `simulate`, keeping nothing: `ended` is given each job when it has ended, `record` each step of the scheduler."""
-    drift = Drift(p.name for p in plan.processors) if track_drift else None
+    drift = Drift(plan) if track_drift else None
     return _Simulator(workload, plan, policy, times, stop_ns, seed, ended, record, drift).run()
 
 
 Run = tuple[ProcessorState, int, int]  # what runs there; its duration; when it ends
-# (time, rank, number, what happens): at equal times by rank, then in order of pushing. A processor: the run it was given
-# begins; None: the timer wakes for releases.
-Entry = tuple[int, int, int, Run | ProcessorState | Time | None]
+# (time, rank, what happens), at equal times by rank, which no two have. A processor: the run it was given begins; None: the timer
+# wakes for releases.
+Entry = tuple[int, int, Run | ProcessorState | Time | None]
 
 
 class _Simulator:
@@ -111,9 +111,10 @@ class _Simulator:
         self._trains = any(t.is_training for t in workload.tasks)
         self._heap: list[Entry] = []
         self._starts: list[ProcessorState] = []  # whose runs begin at the present instant
-        self._seq = count()
-        self._due: list[tuple[int, str, int]] = []  # what the timer releases next: when, task, index; the last first
+        self._wake_rank = count(WAKE_RANK)
+        self._due: list[tuple[str, int]] = []  # the jobs that the timer releases next, the last first
         self._due_ns = 0  # their nominal time
+        self._due_at: list[int] = []  # when it comes to each after the first, the last first; empty: at once
         self._released_all = self._releases.next_ns is None
         self._timer_free_ns = 0  # until when the timer is at its releases
 
@@ -125,15 +126,16 @@ class _Simulator:
         now, heap, starts = 0, self._heap, self._starts
         while True:
             while starts and not (heap and heap[0][0] == now):  # all else of the instant has happened
-                starts.sort(key=_INDEX)
+                if len(starts) > 1:
+                    starts.sort(key=_INDEX)
                 self._begin(starts.pop(0), now)
             if not heap or (self._released_all and scheduler.idle):
                 break
-            now, _, _, item = heappop(heap)
+            now, _, item = heappop(heap)
             if type(item) is tuple:
                 if self._disturbances is None or self._is_end(item, now):
                     p, duration_ns, _ = item
-                    self._finish(p, now, duration_ns)
+                    self._finish(p, duration_ns, now)
             elif item is None:
                 self._release_due(now)
             elif type(item) is ProcessorState:
@@ -145,7 +147,7 @@ class _Simulator:
         return Simulation([], scheduler.released, None, now)
 
     def _push(self, at_ns: int, rank: int, item: Run | ProcessorState | Time | None) -> None:
-        heappush(self._heap, (at_ns, rank, next(self._seq), item))
+        heappush(self._heap, (at_ns, rank, item))
 
     def _push_releases(self, now: int) -> None:
         """The releases of the next instant: the timer wakes once for them and works through them one by one."""
@@ -157,41 +159,39 @@ class _Simulator:
             self._follow(now, None)
             return
         at_ns = max(release_ns if self._timer is None else release_ns + of(self._timer), self._timer_free_ns)
-        self._push(at_ns, RELEASE_RANK, None)
-        due = []
-        for task, index in releases.pop():
-            due.append((at_ns, task, index))
-            self._timer_free_ns = at_ns
-            if self._release is not None:
-                at_ns += of(self._release)
-        self._due, self._due_ns = due[::-1], release_ns
+        heappush(self._heap, (at_ns, RELEASE_RANK, None))
+        self._due, self._due_ns = releases.pop()[::-1], release_ns
+        if self._release is not None:
+            times = list(accumulate((of(self._release) for _ in self._due), initial=at_ns))
+            at_ns, self._due_at = times[-2], times[-2:0:-1]
+        self._timer_free_ns = at_ns
 
     def _release_due(self, now: int) -> None:
-        due = self._due
-        while due and due[-1][0] == now:
-            _, task, index = due.pop()
+        due, at = self._due, self._due_at
+        while due:
+            task, index = due.pop()
             self._do(self._scheduler.release(self._tasks[task], index, self._due_ns, now, bool(due)), now, None)
-        if due:
-            self._push(due[-1][0], RELEASE_RANK, None)
-        else:
-            self._push_releases(now)
+            if at and at[-1] > now:
+                self._push(at.pop(), RELEASE_RANK, None)
+                return
+            if at:
+                at.pop()
+        self._push_releases(now)
 
-    def _finish(self, p: ProcessorState, now: int, duration_ns: int) -> None:
-        assert p.move is not None
-        planned_ns, drift = p.move.planned.p50_ns, self._drift
+    def _finish(self, p: ProcessorState, duration_ns: int, now: int) -> None:
+        planned = self._latency[p.move][0]  # type: ignore[index]
         actions = self._scheduler.finish(p, now, duration_ns)
-        drifted = () if drift is None else drift.observe(p.name, planned_ns, duration_ns, now)
-        self._do(actions, now, p, drifted)
+        self._do(actions, now, p, self._drift.add(p.name, now, duration_ns, planned) if self._drift is not None else ())
 
     def _do(
-        self, actions: list[AnyAction], now: int, worker: ProcessorState | None, drifted: Sequence[EstimateChanged] = ()
-    ) -> None:
+        self, actions: list[AnyAction], now: int, worker: ProcessorState | None, drifted: Sequence[EstimateChanged] = (),
+    ) -> None:  # fmt: skip
         """What the step just made asks for, as the thread that made it; `worker`: the processor whose worker that is."""
         own = self._perform(actions, now, worker) if actions else None
         ended = self._scheduler.ended
         for job in ended:
             self._ended(job)
-        if self._released_all or (self._trains and ended) or drifted:
+        if self._released_all or drifted or (self._trains and ended):
             own = self._follow(now, worker, drifted) or own
         if own is not None:  # a worker takes its own next subgraph last, and without a hand-off
             at_ns = now if self._next is None else now + self._of(self._next)
@@ -223,26 +223,23 @@ class _Simulator:
                 else:
                     self._push(now + self._of(self._handoff), START_RANK + p.index, p)
             elif type(action) is Wake:
-                self._push(max(action.at_ns, now), WAKE_RANK, Time(max(action.at_ns, now)))
+                self._push(max(action.at_ns, now), next(self._wake_rank), Time(max(action.at_ns, now)))
             elif type(action) is Hold:
-                self._push(action.until_ns, WAKE_RANK, Time(action.until_ns))
+                self._push(action.until_ns, next(self._wake_rank), Time(action.until_ns))
         return own
 
     def _begin(self, p: ProcessorState, now: int) -> None:
-        job, move = p.job, p.move
-        assert job is not None and move is not None
         self._scheduler.start(p, now)
-        latency, around = self._latency[move]
+        latency, around = self._latency[p.move]  # type: ignore[index]
         # Zero would let a finish overtake the releases of its own instant.
         duration_ns = self._of(latency) or 1
         end_ns = now + duration_ns if around is None else now + duration_ns + self._of(around)
         run = (p, duration_ns, end_ns)
         if self._disturbances is None:
-            heappush(self._heap, (end_ns, FINISH_RANK + p.index, next(self._seq), run))
+            heappush(self._heap, (end_ns, FINISH_RANK + p.index, run))
         else:
             self._under_way[p.name] = run
-            start = Start(job.task.name, job.index, move.subgraph, p.name)
-            self._move_ends(self._disturbances.begin(start, now, end_ns - now))
+            self._move_ends(self._disturbances.begin(p, now, end_ns - now))
 
     def _move_ends(self, ends: dict[str, int]) -> None:
         """Push each end anew; the one pushed before is then no longer the processor's, and passes without effect."""

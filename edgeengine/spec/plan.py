@@ -15,8 +15,9 @@ SCHEMA = 1
 class Step(msgspec.Struct, frozen=True):
     """An allowed move of a job: run `subgraph` on `processor`, which takes the job from position `start` to `stop`.
 
-    `latency` is what the planner expects there, tail included. `input_bytes` must be in the processor's memory first; the last
-    step of a job leaves `output_bytes` there, which are wanted on the host.
+    `latency` is what the planner expects there, tail included; where that is a prediction, the true median lies between
+    `bounds` (factors on it) with a probability of 90 %. `input_bytes` must be in the processor's memory first; the last step of a
+    job leaves `output_bytes` there, which are wanted on the host.
     """
 
     subgraph: str
@@ -26,6 +27,7 @@ class Step(msgspec.Struct, frozen=True):
     latency: Latency
     input_bytes: int = 0
     output_bytes: int = 0
+    bounds: tuple[float, float] | None = None
 
 
 class Guarantee(msgspec.Struct, frozen=True):
@@ -69,8 +71,10 @@ class TaskPlan(msgspec.Struct, frozen=True):
     `bundle` is the bundle's hash ("" for a task given by latencies alone). `measured_ns` is the measured p50 of the chosen
     chain run end to end, `whole_ns` that of the best whole model on one allowed processor (`whole_processor`): the first is
     never larger. `around`: what a worker spends beside the run of each of its subgraphs (gathering inputs, handing on
-    outputs), where measured. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason;
-    `guarantee` what the first rests on. A task without steps may not run: its jobs are rejected.
+    outputs), where measured. `basis` says what its latencies rest on: "measured", "stated" in the workload, "predicted" from a
+    device profile, or "estimated" from little more than the number of operations. `verdict` is the admission verdict
+    (guaranteed | best effort | refused), with the reason; `guarantee` what the first rests on. A task
+    without steps may not run: its jobs are rejected.
     """
 
     task: str
@@ -81,6 +85,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     whole_ns: int | None = None
     whole_processor: str = ""
     around: Latency | None = None
+    basis: str = "measured"
     resident_bytes: int | None = None
     verdict: str = "best effort"
     reason: str = "no admission test ran"

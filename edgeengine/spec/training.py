@@ -30,6 +30,18 @@ class Statistic(msgspec.Struct, frozen=True):
     next: str
 
 
+class GradientPart(msgspec.Struct, frozen=True):
+    """One part of the gradient graph, run after those before it: plain tensors pass between.
+
+    `latency_ns` is the median as measured where the bundle was made, with `examples`: what it was cut by, no profile.
+    """
+
+    name: str
+    file: str
+    examples: int
+    latency_ns: int
+
+
 class TrainingSpec(msgspec.Struct, frozen=True):
     """The training graphs of a bundle and how their tensors belong together.
 
@@ -39,7 +51,8 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     `gradient_norm`. `merge`, where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those
     are what a version holds in their place.
 
-    `path` counts the operators that gradients pass through; `frozen` the parameters that stay as they are.
+    `parts` are the gradient graph cut into runs of bounded latency, none where it was not cut; run in order they give what
+    `gradient` gives. `path` counts the operators that gradients pass through; `frozen` the parameters that stay as they are.
     """
 
     gradient: str
@@ -63,7 +76,9 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     path: dict[str, int] = {}
     frozen: int = 0
     notes: tuple[str, ...] = ()
+    parts: tuple[GradientPart, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
-        return tuple(f for f in (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters) if f)
+        whole = (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters)
+        return tuple(f for f in (*whole, *(p.file for p in self.parts)) if f)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from collections.abc import Iterator
-from itertools import count, cycle
+from itertools import count, cycle, groupby, repeat, takewhile
+from operator import itemgetter
 from pathlib import Path
 
 from edgeengine.errors import UserError
@@ -87,28 +87,22 @@ class Releases:
     when there are no more.
     """
 
+    next_ns: int | None
+
     def __init__(self, workload: Workload, stop_ns: int | None, seed: int = 0):
-        self._stop_ns = math.inf if stop_ns is None else stop_ns
-        self._heap: list[tuple[int, int, int, str, Iterator[int]]] = []
+        patterns = []
         for position, task in enumerate(workload.tasks):
             times = release_times(task, seed)
-            release_ns = next(times, self._stop_ns)
-            if release_ns < self._stop_ns:
-                self._heap.append((release_ns, position, 0, task.name, times))  # type: ignore[arg-type, misc]
-        heapq.heapify(self._heap)
-        self.next_ns = self._heap[0][0] if self._heap else None
+            times = times if stop_ns is None else takewhile(stop_ns.__gt__, times)
+            patterns.append(zip(times, repeat(position), zip(repeat(task.name), count())))
+        self._instants = groupby(heapq.merge(*patterns), key=itemgetter(0))
+        self.next_ns, self._due = next(self._instants, NONE)
 
     def pop(self) -> list[tuple[str, int]]:
         """(task, index) of all releases at `next_ns`, which moves on."""
-        heap, stop_ns = self._heap, self._stop_ns
-        release_ns, due = self.next_ns, []
-        while heap and heap[0][0] == release_ns:
-            _, position, index, name, times = heap[0]
-            due.append((name, index))
-            later_ns = next(times, stop_ns)
-            if later_ns < stop_ns:
-                heapq.heapreplace(heap, (later_ns, position, index + 1, name, times))  # type: ignore[arg-type, misc]
-            else:
-                heapq.heappop(heap)
-        self.next_ns = heap[0][0] if heap else None
+        due = [job for _, _, job in self._due]
+        self.next_ns, self._due = next(self._instants, NONE)
         return due
+
+
+NONE: tuple[None, Iterator[tuple[int, int, tuple[str, int]]]] = (None, iter(()))

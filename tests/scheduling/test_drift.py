@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from edgeengine.events import EstimateChanged
+from edgeengine.events import EstimateChanged, Finished
 from edgeengine.scheduling import make_policy
 from edgeengine.scheduling.drift import CLEAR, FORGET_NS, Drift
 from edgeengine.simulation import Sampled, Simulation, simulate
@@ -18,18 +18,18 @@ from tests.builders import MS, plan, workload
 from tests.scheduling.driver import replay
 
 SECOND_NS = 1_000 * MS
-NAMES = ("p", "q")
+ONE = workload({"name": "t", "period_ms": 10, "latency_ms": {"p": 2, "q": 2}})
 
 
 def observe(drift: Drift, ratios: list[float], start: int = 0, processor: str = "p") -> list[EstimateChanged]:
     found = []
     for i, ratio in enumerate(ratios):
-        found += drift.observe(processor, 2 * MS, round(2 * MS * ratio), start + 10 * MS * i)
+        found += drift.observe(Finished(start + 10 * MS * i, "t", i, "s0_1", processor, "done", round(2 * MS * ratio)))
     return found
 
 
 def test_factor_is_learnt_from_clearly_slower_runs_and_unlearnt() -> None:
-    drift = Drift(NAMES)
+    drift = Drift(plan(ONE))
     assert observe(drift, [1.5] * (CLEAR - 1)) == []
     (change,) = observe(drift, [1.5])
     assert (change.processor, change.factor) == ("p", 1.5)
@@ -38,16 +38,16 @@ def test_factor_is_learnt_from_clearly_slower_runs_and_unlearnt() -> None:
 
 
 def test_a_few_slow_runs_are_no_drift() -> None:
-    assert observe(Drift(NAMES), [5.0, 1.0, 1.0, 5.0] * 100) == []
+    assert observe(Drift(plan(ONE)), [5.0, 1.0, 1.0, 5.0] * 100) == []
 
 
 def test_latencies_that_only_spread_are_no_drift() -> None:
     rng = random.Random(3)
-    assert observe(Drift(NAMES), [rng.lognormvariate(0, 0.1) for _ in range(20_000)]) == []
+    assert observe(Drift(plan(ONE)), [rng.lognormvariate(0, 0.1) for _ in range(20_000)]) == []
 
 
 def test_slow_processor_that_nobody_uses_is_tried_again() -> None:
-    drift = Drift(NAMES)
+    drift = Drift(plan(ONE))
     observe(drift, [3.0] * CLEAR)
     found = observe(drift, [1.0] * 3000, start=SECOND_NS, processor="q")
     assert [c.factor for c in found[:3]] == [2.0, 1.5, 1.25] and found[-1].factor == 1.0
