@@ -79,7 +79,7 @@ class Scheduler:
                 task.parent.children.append(task)
         self._jobs: dict[Job, None] = {}  # that have not ended, in order of their releases
         self._ready: dict[Job, None] = {}
-        self._view = View(tasks, processors, self._ready, self._jobs, plan.guidance)
+        self._view = View(tasks, processors, self._ready, self._jobs, plan.guidance, plan.timetable)
         self._policy, self._seed = policy, seed
         prepare = getattr(policy, "prepare", None)
         if prepare is not None:
@@ -170,7 +170,7 @@ class Scheduler:
         self.ended = []
         actions: list[AnyAction] = []
         self._vacate(p, job)
-        self._complete(job, move)
+        self._complete(job, move, duration_ns)
         if self._ready:
             self._decide(actions)
         self._undecided = False
@@ -238,19 +238,20 @@ class Scheduler:
         assert job.move is not None
         self._vacate(self._processors[e.processor], job)
         if e.outcome == "done":
-            self._complete(job, job.move)
+            self._complete(job, job.move, e.duration_ns)
         else:
             self._end(job, DROPPED, job.cause or "cancelled")
         return True
 
-    def _complete(self, job: Job, move: Move) -> None:
+    def _complete(self, job: Job, move: Move, duration_ns: int) -> None:
         """The job has run `move` to its end."""
         if job.cancelling:
             self._end(job, DROPPED, job.cause or "cancelled")
             return
         job.position = move.stop
         if job.energy_mj is not None:
-            job.energy_mj = None if move.energy_mj is None else job.energy_mj + move.energy_mj
+            spent = move.spent_mj(duration_ns)
+            job.energy_mj = None if spent is None else job.energy_mj + spent
         if move.stop < job.task.segments:
             self._make_ready(job)
         elif job.deadline_ns is not None and self._now > job.deadline_ns:
@@ -455,7 +456,8 @@ class Scheduler:
                 task.unstarted -= 1
         job.state, job.outcome, job.cause, job.finish_ns = ENDED, outcome, cause, self._now
         del self._jobs[job], task.live[job.index]
-        task.recent.append(outcome == MET)
+        if task.firm is not None:
+            task.recent.append(outcome == MET)
         if task.waiting:
             task.waiting.pop(job.index, None)
         self.ended.append(job)

@@ -63,6 +63,11 @@ class Move:
         self.energy_mj = energy_mj  # None where it is not known
         self.left_ns = UNREACHABLE_NS
 
+    def spent_mj(self, duration_ns: int) -> float | None:
+        """Energy of a run: as the workload states it, else the processor's power while it ran; None where neither is known."""
+        power_w = self.processor.spec.power_w
+        return self.energy_mj if self.energy_mj is not None or power_w is None else power_w * duration_ns / 1e6
+
     def scale(self, factor: float) -> None:
         """Expect `factor` times what was planned."""
         self.p50_ns, self.p99_ns = round(self.planned.p50_ns * factor), round(self.planned.p99_ns * factor)
@@ -80,6 +85,7 @@ class Task:
         "deadline_ns",
         "estimates",
         "fastest",
+        "firm",
         "guarantee",
         "index",
         "last_index",
@@ -122,10 +128,9 @@ class Task:
         self.probability = spec.probability
         self.latest_only, self.queue_limit = spec.latest_only, spec.queue_limit
         self.segments, self.guarantee = plan.segments, plan.guarantee
-        self.refused = not plan.steps
-        self.open = not (
-            self.serial or self.latest_only or self.queue_limit is not None or self.guarantee is not None or self.refused
-        )
+        self.firm, self.refused = spec.firm, not plan.steps
+        limited = self.serial or self.latest_only or self.queue_limit is not None or self.guarantee is not None or self.refused
+        self.open = not limited
         self.moves: list[list[Move]] = [[] for _ in range(plan.segments + 1)]
         for step in plan.steps:
             if step.processor in processors:
@@ -146,7 +151,7 @@ class Task:
         self.last_index = -1  # of our own releases
         self.last_release_ns: int | None = None  # of a job let in, where the task is guaranteed
         self.released = 0
-        self.recent: deque[bool] = deque(maxlen=0 if spec.firm is None else spec.firm[1] - 1)  # whether the last jobs were met
+        self.recent: deque[bool] = deque(maxlen=0 if self.firm is None else self.firm[1] - 1)  # whether the last jobs were met
         self.next_release_ns: int | None = None
         self.version = ""
 

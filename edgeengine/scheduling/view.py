@@ -7,7 +7,8 @@ from typing import Protocol
 
 from edgeengine.events import AnyAction
 from edgeengine.scheduling.job import Job, Move, ProcessorState, Task
-from edgeengine.spec import Guidance
+from edgeengine.scheduling.timetable import Slots
+from edgeengine.spec import Guidance, Timetable
 
 
 class View:
@@ -15,17 +16,18 @@ class View:
 
     `ready`: jobs that may start their next subgraph, in the order they became ready. `processors` by index, `tasks` by index.
     `busy_mask`: bits of the resources now held; a processor can start iff its `mask` shares no bit with it (see `free`).
-    `guidance` is what the plan says to policies that follow it; `guaranteed`: some task is. `refreshed` counts lost and returned
-    processors and new estimates.
+    `guidance` is what the plan says to policies that follow it; `guaranteed`: some task is; `slots`: its timetable, if guarantees
+    rest on one. `refreshed` counts lost and returned processors and new estimates.
     """
 
     __slots__ = (
-        "_groups", "_jobs", "all_mask", "busy_mask", "guaranteed", "guidance", "processors", "ready", "refreshed", "tasks",
+        "_groups", "_jobs", "all_mask", "busy_mask", "guaranteed", "guidance", "processors", "ready", "refreshed", "slots",
+        "tasks",
     )  # fmt: skip
 
     def __init__(
         self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None], jobs: dict[Job, None],
-        guidance: Guidance | None = None,
+        guidance: Guidance | None = None, timetable: Timetable | None = None,
     ):  # fmt: skip
         self.tasks, self.processors, self._jobs = tasks, processors, jobs
         self.ready: Collection[Job] = ready.keys()
@@ -35,6 +37,7 @@ class View:
         for p in processors:
             self.all_mask |= p.mask
         self._groups = _groups(tasks, processors)
+        self.slots = None if timetable is None else Slots(timetable, processors, self._groups)
 
     @property
     def jobs(self) -> Iterable[Job]:
