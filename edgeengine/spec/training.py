@@ -30,6 +30,25 @@ class Statistic(msgspec.Struct, frozen=True):
     next: str
 
 
+class HeadSpec(msgspec.Struct, frozen=True):
+    """The last layer y = x W + b, where it is linear: what a closed-form solution replaces.
+
+    The graph `features` takes the model's inputs and gives `tensor`, x, float32 [batch, width]. `weight` names W, [width,
+    classes], or [classes, width] where `transposed`; `bias` names b. Both start in weights/base.bin at their offsets.
+    """
+
+    features: str
+    tensor: str
+    weight: str
+    weight_offset: int
+    bias: str
+    bias_offset: int
+    bias_shape: tuple[int, ...]
+    transposed: bool
+    width: int
+    classes: int
+
+
 class TrainingSpec(msgspec.Struct, frozen=True):
     """The training graphs of a bundle and how their tensors belong together.
 
@@ -38,6 +57,8 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     `lr`, `step`, the parameters P, their gradients and P/SLOT for every slot; it gives P/next, P/SLOT/next and
     `gradient_norm`. `merge`, where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those
     are what a version holds in their place.
+
+    `head` is there where the last layer can be solved for in closed form.
 
     `path` counts the operators that gradients pass through; `frozen` the parameters that stay as they are.
     """
@@ -63,7 +84,9 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     path: dict[str, int] = {}
     frozen: int = 0
     notes: tuple[str, ...] = ()
+    head: HeadSpec | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
-        return tuple(f for f in (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters) if f)
+        features = self.head.features if self.head is not None else ""
+        return tuple(f for f in (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters, features) if f)
