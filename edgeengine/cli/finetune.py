@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from edgeengine.cli.console import Json, State, out, print_json, progress_bar
@@ -35,12 +36,12 @@ def command(
     from edgeengine.training import Trainer, finetune
     from edgeengine.training.data import load_examples
     from edgeengine.training.state import restored
-    from edgeengine.training.store import VersionStore
+    from edgeengine.training.store import VersionRecord, VersionStore
 
     opened = open_bundle(bundle)
     store = VersionStore(state_folder(state), opened)
-    earlier = store.present() if resume else None
-    trainer = Trainer(opened, state=restored(opened, earlier[2]) if earlier is not None else None)
+    earlier = store.read(store.manifest.state) if resume and store.manifest.state else None
+    trainer = Trainer(opened, state=restored(opened, earlier) if earlier is not None else None)
     label = trainer.spec.label
     examples = load_examples(data, trainer.inputs, label.name, label.dtype)
     with progress_bar() as bar:
@@ -57,7 +58,15 @@ def command(
             seed=seed,
             progress=bar,
         )
-    version = store.commit(trainer.version(), trainer.state.tensors())
+    version = store.put(trainer.version())
+    manifest = msgspec.structs.replace(
+        store.manifest,
+        serving=version,
+        fallback=store.manifest.serving,
+        versions=(*store.manifest.versions, VersionRecord(version, trainer.state.step)),
+        state=store.put(trainer.state.tensors(), "state"),
+    )
+    store.commit(manifest)
     document = {
         "steps": result.steps,
         "loss_first": result.loss_first,

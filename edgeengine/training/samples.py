@@ -47,6 +47,14 @@ class SampleSpec:
         return inputs + math.prod(self.label_shape) * np.dtype(self.label_dtype).itemsize + self.logits * 4 + _FIXED
 
 
+@dataclass(frozen=True)
+class Added:
+    """`numbers` of the samples, by which they can be deleted; `held_back`, bool per sample: never to be trained on."""
+
+    numbers: range
+    held_back: np.ndarray
+
+
 class SampleStore:
     """At most `budget_bytes` of samples of one `spec`.
 
@@ -77,6 +85,11 @@ class SampleStore:
         return int((self._arrays["number"] >= 0).sum())
 
     @property
+    def came(self) -> int:
+        """Samples offered so far, kept or not."""
+        return self._next
+
+    @property
     def counts(self) -> dict[Group, int]:
         """Samples kept, by class and domain."""
         total: dict[Group, int] = {}
@@ -95,31 +108,30 @@ class SampleStore:
         logits: np.ndarray | None = None,
         weight: float = 1.0,
         held_back: bool | None = None,
-    ) -> list[int]:
-        """Offer a batch, the samples along the first axis; returns their numbers, by which they can be deleted.
+    ) -> Added:
+        """Offer a batch, the samples along the first axis.
 
         `domain` says where they come from (a user, a site, the laptop). `held_back` None holds back HELD of RUN in a row.
         Raises UserError for what does not fit, and for values that are not finite; then nothing is added.
         """
         self.check(inputs, label, logits)
-        numbers = []
+        first, aside = self._next, np.zeros(len(label), bool)
         for i in range(len(label)):
             group = (int(label[i]) if self.spec.classes else 0, domain)
             turn = self._came.get(group, 0)
             self._came[group] = turn + 1
-            aside = turn % RUN >= RUN - HELD if held_back is None else held_back
-            slot = self._parts[aside].place(group, self._rng)
+            aside[i] = turn % RUN >= RUN - HELD if held_back is None else held_back
+            slot = self._parts[int(aside[i])].place(group, self._rng)
             if slot is not None:
-                at = slot + self._first_held * aside
+                at = slot + self._first_held * int(aside[i])
                 for name in self.spec.inputs:
                     self._arrays[f"input:{name}"][at] = inputs[name][i]
                 self._arrays["label"][at], self._arrays["weight"][at] = label[i], weight
                 self._arrays["number"][at] = self._next
                 if self.spec.logits:
                     self._arrays["logits"][at] = np.nan if logits is None else logits[i]
-            numbers.append(self._next)
             self._next += 1
-        return numbers
+        return Added(range(first, self._next), aside)
 
     def check(self, inputs: Mapping[str, np.ndarray], label: np.ndarray, logits: np.ndarray | None = None) -> None:
         """Raises UserError where a batch does not fit the store."""
@@ -164,6 +176,12 @@ class SampleStore:
         """Slots of at most `count` samples to train on, each at most once, drawn evenly."""
         filled = np.array(self._parts[0].filled, np.int64)
         return filled if len(filled) <= count else rng.choice(filled, count, replace=False)
+
+    def newest(self, count: int, among: int, rng: np.random.Generator) -> np.ndarray:
+        """Slots of at most `count` samples to train on, drawn from the `among` newest."""
+        filled = np.array(self._parts[0].filled, np.int64)
+        newest = np.sort(filled[np.argsort(self._arrays["number"][filled])[-among:]])
+        return newest if len(newest) <= count else rng.choice(newest, count, replace=False)
 
     def held_back(self, domains: Iterable[str] | None = None) -> np.ndarray:
         """Slots of the samples that never train, of some domains or all."""

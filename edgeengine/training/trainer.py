@@ -111,7 +111,7 @@ class Trainer:
         total: Gradients | None = None
         for at in range(0, len(label), size):
             part = self.gradients(self._part(inputs, at, at + size), label[at : at + size])
-            total = part if total is None else _added(total, part)
+            total = part if total is None else added(total, part)
         if total is None:
             raise UserError("an empty batch: give at least one example")
         return self.apply(total, lr)
@@ -155,9 +155,12 @@ class Trainer:
         mean = loss / stop
         return Evaluation(mean, metric / stop if self.spec.metric == "accuracy" else mean, stop)
 
-    def version(self) -> Arrays:
-        """The tensors that override the bundle's weights of the same names: parameters, statistics, merged adapters."""
-        spec, state = self.spec, self.state
+    def version(self, state: TrainingState | None = None) -> Arrays:
+        """The tensors that override the bundle's weights of the same names: parameters, statistics, merged adapters.
+
+        Of the present state, or one that is given.
+        """
+        spec, state = self.spec, state or self.state
         own = {p.name: state.parameters[p.name] for p in spec.parameters if p.offset >= 0}
         if spec.merge:
             merge = _session(self.bundle.path / spec.merge, 1, ("CPUExecutionProvider",))
@@ -220,7 +223,7 @@ def _check_label(label: np.ndarray, dtype: str, classes: int, ignored: int | Non
         )
 
 
-def _added(a: Gradients, b: Gradients) -> Gradients:
+def added(a: Gradients, b: Gradients) -> Gradients:
     """The mean of both, weighted by examples; the later statistics."""
     examples = a.examples + b.examples
     left, right = np.float32(a.examples / examples), np.float32(b.examples / examples)
