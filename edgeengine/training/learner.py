@@ -106,21 +106,30 @@ class Learner:
         return self.method.tensors() | {"owed": np.array(self._owed)}
 
     def _apply(self, arrays: Arrays, domain: str, unseen: bool) -> range:
-        held = None if (flag := arrays["held"].item()) < 0 else bool(flag)
+        flag, known = arrays["flags"].tolist()
+        held = None if flag < 0 else bool(flag)
         inputs = {n.removeprefix("input:"): a for n, a in arrays.items() if n.startswith("input:")}
         added = self.samples.add(inputs, arrays["label"], domain=domain, held_back=held)
         if unseen:
             fresh = Examples(inputs, arrays["label"]).pick(np.flatnonzero(~added.held_back))
             self.method.observe(fresh, domain)
-            self._owed += self.settings.steps_per_sample * len(fresh)
+            self._owed += 0 if known else self.settings.steps_per_sample * len(fresh)
         return added.numbers
 
     # ---- samples ----
 
     def learn(
-        self, inputs: Mapping[str, np.ndarray], label: np.ndarray, *, domain: str = "user", held_back: bool | None = None
+        self,
+        inputs: Mapping[str, np.ndarray],
+        label: np.ndarray,
+        *,
+        domain: str = "user",
+        held_back: bool | None = None,
+        known: bool = False,
     ) -> range:
         """Take labelled samples, along the first axis; returns their numbers once they are safe on the disk.
+
+        `known` samples show old skills: they are there to be rehearsed and to guard, and ask for no steps of their own.
 
         They are also what the serving version is watched by: it answers them before it learns from them, and goes back to
         the version before where that proves better. Raises UserError for what does not fit, and where the disk is full.
@@ -129,9 +138,10 @@ class Learner:
         if label.dtype.kind in "iu":
             label = label.astype(self.spec.label.dtype)
         self.samples.check(inputs, label)
-        self._watch(Examples(dict(inputs), label))
-        flag = np.array(-1 if held_back is None else int(held_back), np.int8)
-        arrays = {f"input:{n}": a for n, a in inputs.items()} | {"label": label, "held": flag}
+        if not known:
+            self._watch(Examples(dict(inputs), label))
+        flags = np.array([-1 if held_back is None else int(held_back), known], np.int8)
+        arrays = {f"input:{n}": a for n, a in inputs.items()} | {"label": label, "flags": flags}
         with self._lock:
             try:
                 self.disk.folder.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 def taught(bundle: Bundle, state: Path, settings: Settings, steps: int = 60) -> Learner:
     learner = Learner(bundle, state, settings)
-    learner.learn(*old(120, 2), domain="old")
+    learner.learn(*old(120, 2), domain="old", known=True)
     learner.learn(*shifted(120, 3))
     train(learner, steps)
     return learner
