@@ -27,11 +27,11 @@ from edgeengine.training.learner import Learner, Settings
 from edgeengine.training.methods import Rehearsal
 from edgeengine.training.ridge import predictions
 
-HEAD = Settings(method="head", weights=(("user", 10.0),), ridge=1e-3)
+HEAD = Settings(method="head", weights=(("user", 3.0),), ridge=1e-3)
 GRADIENTS = Settings(
     method="gradients",
     steps_per_sample=0.4,
-    rehearsal=Rehearsal(new=4, old=28, among=64, lr=5e-4, average=0.9, warmup=5),
+    rehearsal=Rehearsal(new=4, old=28, among=64, lr=1e-3, average=0.95, blend=0.7),
 )
 PLAIN = replace(GRADIENTS, rehearsal=replace(GRADIENTS.rehearsal, new=32, old=0, among=64))
 LEARN_HOP = 8

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgeengine.events import AnyAction, Drop, Start
+from edgeengine.events import AnyAction, Drop, Start, Wake
 from edgeengine.scheduling.dropping import CANNOT_FINISH
 from edgeengine.scheduling.job import Job, Move
+from edgeengine.scheduling.slack import awaited_ns
 from edgeengine.scheduling.view import View
 
 
@@ -33,14 +34,19 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool, 
             if not early_drop:
                 break
             continue
-        best, left_ns = None, 0
+        best, left_ns, release_ns = None, 0, None
         for move in task.moves[job.position]:
             p = move.processor
             if p.available and not (p.mask & busy) and p.held_until_ns <= now:
+                release_ns = awaited_ns(view, job, move, now, busy)
+                if release_ns is not None:
+                    continue
                 left = move.p50_ns + task.best_ns[move.stop]
                 if best is None or left < left_ns:
                     best, left_ns = move, left
         if best is None:
+            if release_ns is not None:
+                actions.append(Wake(release_ns))
             continue
         if deadline is not None and now + left_ns > deadline:
             awaited = _in_time_elsewhere(view, started, job, deadline, now)

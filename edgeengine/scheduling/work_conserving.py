@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgeengine.events import AnyAction, Start
+from edgeengine.events import AnyAction, Start, Wake
 from edgeengine.scheduling.job import Job
+from edgeengine.scheduling.slack import awaited_ns
 from edgeengine.scheduling.view import View
 
 
@@ -22,8 +23,12 @@ def start_by_priority(view: View, jobs: Iterable[Job], now: int) -> list[AnyActi
             break
         best = job.task.best_ns
         free = [m for m in view.moves(job) if view.can_start(m.processor, now, busy)]
-        if free:
-            move = min(free, key=lambda m: m.p50_ns + best[m.stop])
+        waits = [awaited_ns(view, job, m, now, busy) for m in free]
+        now_free = [m for m, release_ns in zip(free, waits, strict=True) if release_ns is None]
+        if free and not now_free:
+            actions.append(Wake(min(w for w in waits if w is not None)))
+        if now_free:
+            move = min(now_free, key=lambda m: m.p50_ns + best[m.stop])
             busy |= move.processor.mask
             actions.append(Start(job.task.name, job.index, move.subgraph, move.processor.name))
     return actions

@@ -142,9 +142,10 @@ class Rehearsal:
     """The settings of gradient steps: `new` samples of the `among` newest and `old` rehearsed ones each, in micro-batches.
 
     `lr` follows `schedule` over `steps` steps, or stays where `steps` is 0. `average` is the decay of a running mean of the
-    weights, which is what serves; 0 for none. (Batches of new and representative samples: Bouvier et al., "Efficient
+    weights, 0 for none; a version lies `blend` of the way from the bundle's weights to it. (Batches of new and representative samples: Bouvier et al., "Efficient
     Data-Parallel Continual Learning with Asynchronous Distributed Rehearsal Buffers", 2024; averaging before use and schedules
-    that end with the budget: Shen et al., "On Efficient Training of Large-Scale Deep Learning Models", 2023.)
+    that end with the budget: Shen et al., "On Efficient Training of Large-Scale Deep Learning Models", 2023; between two weights rather than at the end:
+    Wortsman et al., "Robust fine-tuning of zero-shot models", 2022.)
     """
 
     new: int = 16
@@ -156,6 +157,7 @@ class Rehearsal:
     steps: int = 0
     warmup: int = 0
     average: float = 0.0
+    blend: float = 1.0
     seed: int = 0
 
 
@@ -210,8 +212,12 @@ class GradientSteps:
             self._mean = {n: decay * mean[n] + (1 - decay) * a for n, a in now.items()}
 
     def version(self) -> Arrays:
-        state = self.trainer.state
-        return self.trainer.version(replace(state, parameters=self._mean) if self._mean else state)
+        state, blend = self.trainer.state, np.float32(self.settings.blend)
+        parameters = self._mean or state.parameters
+        if blend < 1:
+            start = start_of(self.trainer.bundle).parameters
+            parameters = {n: start[n] + blend * (a - start[n]) for n, a in parameters.items()}
+        return self.trainer.version(replace(state, parameters=parameters))
 
     def tensors(self) -> Arrays:
         meta = {"steps": self.steps, "rng": self._rng.bit_generator.state}
