@@ -1,4 +1,4 @@
-"""`python -m benchmarks.incremental [head|gradients|stream|wrist …] [--subjects 1,2,…] [--json FILE]`: a person the model never saw.
+"""`python -m benchmarks.incremental [head|gradients|stream|wrist …] [--subjects 1,2,…]`: a person the model never saw.
 
 The protocol is benchmarks.watch's. Everything learns through edgeengine.training.Learner, from a bundle, with at most 1 MB of
 stored samples; time is that of one core, spent on learning alone. Settings are the same for all subjects.
@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
-from edgeengine_converters.watch.data import Windows
 
 from benchmarks import watch
 from edgeengine.bundle import Bundle
@@ -26,6 +25,7 @@ from edgeengine.training import inference_session
 from edgeengine.training.learner import Learner, Settings
 from edgeengine.training.methods import Rehearsal
 from edgeengine.training.ridge import predictions
+from edgeengine_converters.watch.data import Windows
 
 HEAD = Settings(method="head", weights=(("user", 3.0),), ridge=1e-3)
 GRADIENTS = Settings(
@@ -35,6 +35,7 @@ GRADIENTS = Settings(
 )
 PLAIN = replace(GRADIENTS, rehearsal=replace(GRADIENTS.rehearsal, new=32, old=0, among=64))
 LEARN_HOP = 8
+LESSON = 5  # windows that arrive together
 KINDS = ("none", "head", "gradients", "plain", "stream", "stream-plain")
 
 
@@ -103,10 +104,10 @@ def subject(one: int, kinds: Sequence[str], rows: dict[str, Row], folder: Path) 
     rows["none"].new.append(accuracy(base, tests))
     ways: dict[str, tuple[Settings, Windows, int]] = {
         "head": (HEAD, shuffled(new), len(new)),
-        "gradients": (GRADIENTS, shuffled(new), len(new)),
-        "plain": (PLAIN, shuffled(new), len(new)),
-        "stream": (GRADIENTS, new, 5),
-        "stream-plain": (PLAIN, new, 5),
+        "gradients": (GRADIENTS, shuffled(new), LESSON),
+        "plain": (PLAIN, shuffled(new), LESSON),
+        "stream": (GRADIENTS, new, LESSON),
+        "stream-plain": (PLAIN, new, LESSON),
     }
     for name in (k for k in kinds if k in ways):
         settings, lessons, size = ways[name]
@@ -159,7 +160,7 @@ def wrist(side: int, chosen: Sequence[int], rows: dict[str, Row], folder: Path) 
         ways = {
             "flip + head": (HEAD, turn, len(new)),
             "head": (HEAD, lambda w: w, len(new)),
-            "gradients": (GRADIENTS, lambda w: w, len(new)),
+            "gradients": (GRADIENTS, lambda w: w, LESSON),
         }
         for name, (settings, change, size) in ways.items():
             with tempfile.TemporaryDirectory() as state:

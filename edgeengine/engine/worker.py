@@ -95,6 +95,8 @@ class Worker:
         run = self._executables[key]
         if begin is not None:
             run = begin()
+            if hasattr(run, "version"):
+                self._data.of(job).version = run.version
             running[self._name] = (job.task.name, job.index, run.terminate)
             if job.cancelling:  # since before that: whoever cancelled could not see this run
                 run.terminate()

@@ -6,15 +6,17 @@ import os
 from pathlib import Path
 
 
-def write_file(file: Path, raw: bytes) -> None:
-    """Aside, flushed to disk, then renamed; the folder's entry as well."""
+def write_file(file: Path, raw: bytes, sync: bool = True) -> None:
+    """Aside, flushed to disk, then renamed; the folder's entry as well. Without `sync` it survives a kill, no power cut."""
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     with aside.open("wb") as f:
         f.write(raw)
-        f.flush()
-        os.fsync(f.fileno())
+        if sync:
+            f.flush()
+            os.fsync(f.fileno())
     aside.replace(file)
-    sync_folder(file.parent)
+    if sync:
+        sync_folder(file.parent)
 
 
 def sync_folder(path: Path) -> None:

@@ -50,20 +50,26 @@ class Guard:
     """Compares two sessions on the samples that `store` holds back.
 
     A version is refused if on the samples of any domain it scores worse by more than `margin`, or gives outputs that are not
-    finite. With fewer than `least` held-back samples nothing can be said, and nothing is published.
+    finite. Accuracies come in whole samples: one more than the margin allows is taken for chance. With fewer than `least`
+    held-back samples nothing can be said, and nothing is published.
     """
 
     def __init__(self, spec: TrainingSpec, output: str, margin: float = 0.02, least: int = 10):
         self.spec, self.output, self.margin, self.least = spec, output, margin, least
 
-    def compare(self, store: SampleStore, old: ort.InferenceSession, new: ort.InferenceSession) -> Iterator[Verdict | None]:
-        """Micro-steps of CHUNK samples; the last item is the verdict."""
+    def held(self, store: SampleStore) -> tuple[np.ndarray, Examples]:
+        """What to compare on: domains, str [n], and samples. Copies: the store may change between micro-steps."""
         slots = store.held_back()
-        if len(slots) < self.least:
-            yield Verdict({}, {}, f"only {len(slots)} samples held back, {self.least} are needed to compare versions")
+        return np.array([store.domain_of(int(s)) for s in slots]), store.examples(slots)
+
+    def compare(
+        self, on: tuple[np.ndarray, Examples], old: ort.InferenceSession, new: ort.InferenceSession
+    ) -> Iterator[Verdict | None]:
+        """Micro-steps of CHUNK samples; the last item is the verdict."""
+        domains, held = on
+        if len(held) < self.least:
+            yield Verdict({}, {}, f"only {len(held)} samples held back, {self.least} are needed to compare versions")
             return
-        domains = np.array([store.domain_of(int(s)) for s in slots])
-        held = store.examples(slots)  # now: the store may change between micro-steps
         found: dict[int, list[np.ndarray]] = {0: [], 1: []}
         for at in range(0, len(held), CHUNK):
             part = held.pick(np.arange(at, min(at + CHUNK, len(held))))
@@ -81,8 +87,9 @@ class Guard:
         if not np.isfinite(after).all():
             cause = f"{int((~np.isfinite(after)).sum())} of {len(after)} answers are not finite"
         else:
-            worst = max(old, key=lambda d: old[d] - new[d])
-            if old[worst] - new[worst] > self.margin:
+            chance = {d: 1 / np.count_nonzero(domains == d) if self.spec.metric == "accuracy" else 0.0 for d in old}
+            worst = max(old, key=lambda d: old[d] - new[d] - chance[d])
+            if old[worst] - new[worst] > self.margin + chance[worst]:
                 cause = f"{worst or 'samples'}: {new[worst]:.4g} instead of {old[worst]:.4g}, margin {self.margin:g}"
         return Verdict(old, new, cause)
 

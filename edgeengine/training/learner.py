@@ -8,7 +8,7 @@ is opened again goes on bit for bit as if it had not stopped.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -81,6 +81,7 @@ class Learner:
         self._lock = threading.RLock()  # of the samples and the manifest
         self._refused = 0  # versions in a row
         self._owed = 0.0  # steps that the samples have not had yet
+        self.swapped: Callable[[str], None] = lambda name: None  # told of every change of what serves
         self._restore()
         self.session = inference_session(bundle, self.disk.version(self.serving), threads)
         self._fallback: ort.InferenceSession | None = None
@@ -214,9 +215,9 @@ class Learner:
 
     def _commit_step(self) -> None:
         manifest = self.disk.manifest
-        state = self.disk.put(self._state(), "state")
+        state = self.disk.put(self._state(), "state", sync=False)
         learned = 0 if self.method.takes_each else self._journal.position
-        self.disk.commit(_replace(manifest, state=state, journal=self._journal.file.name, learned=learned))
+        self.disk.commit(_replace(manifest, state=state, journal=self._journal.file.name, learned=learned), sync=False)
 
     def step(self) -> StepResult | None:
         """One training step, at once; None where there is nothing to learn from. Raises StepRefused."""
@@ -234,30 +235,33 @@ class Learner:
         """Published versions, oldest first; those taken back have a cause."""
         return self.disk.manifest.versions
 
-    def publish_steps(self) -> Iterator[Published | None]:
+    def publish_steps(self, load: Callable[[Arrays], None] | None = None) -> Iterator[Published | None]:
         """Make a version of the present weights and put it into service if the guard lets it pass: a micro-step per item.
 
-        The first makes the session, the last swaps.
+        The first makes the session; `load` is then called with a version that passed; the last swaps.
         """
         with self._lock:
-            tensors = self.method.version()
-            steps = self.method.steps
+            tensors, steps = self.method.version(), self.method.steps
+            held = self.guard.held(self.samples)
         session = inference_session(self.bundle, tensors, self._threads)
         yield None
         verdict: Verdict | None = None
-        for verdict in self.guard.compare(self.samples, self.session, session):
+        for verdict in self.guard.compare(held, self.session, session):
             if verdict is None:
                 yield None
         assert verdict is not None
         if verdict.passed:
             self._refused = 0
+            if load is not None:
+                load(tensors)
+                yield None
             yield Published(self._swap(tensors, session, verdict, steps), verdict)
         else:
-            self._refuse()
+            self.refuse()
             yield Published("", verdict)
 
-    def _refuse(self) -> None:
-        """Training that went wrong goes on from what serves."""
+    def refuse(self) -> None:
+        """Note a version or a step that was refused: after REFUSALS in a row training goes on from what serves."""
         self._refused += 1
         if self._refused == REFUSALS:
             with self._lock:
@@ -280,6 +284,7 @@ class Learner:
             self.disk.commit(_replace(manifest, serving=name, fallback=fallback, versions=(*others, record)))
             self._fallback, self.session = self.session, session
             self.watchdog.reset()
+        self.swapped(name)
         return name
 
     def rollback(self, cause: str = "rolled back") -> str:
@@ -298,6 +303,7 @@ class Learner:
             self.session, self._fallback = session, None
             self.method.restart(self.disk.version(back))
             self.watchdog.reset()
+        self.swapped(back)
         return back
 
     def _fallback_session(self) -> ort.InferenceSession:

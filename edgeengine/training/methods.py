@@ -35,6 +35,11 @@ class Method(Protocol):
     @property
     def takes_each(self) -> bool: ...
 
+    @property
+    def parts(self) -> int:
+        """The micro-steps of a step, at most, before the one that changes something."""
+        ...
+
     def fold(self) -> None:
         """Nothing that came so far will be given again."""
         ...
@@ -69,6 +74,7 @@ class ClosedForm:
     """
 
     takes_each = True
+    parts = 1
 
     def __init__(self, bundle: Bundle, *, ridge: float = 1e-3, weights: Mapping[str, float] | None = None, chunk: int = 16):
         self.head, self._weights, self._chunk = RidgeHead(bundle, ridge=ridge), dict(weights or {}), chunk
@@ -96,6 +102,7 @@ class ClosedForm:
             return
         examples, domain = self._waiting[0]
         sums = self.head.sums_of(examples.inputs, examples.label)
+        yield None
         self._sums[domain] = self._sums[domain] + sums if domain in self._sums else sums
         self._waiting.popleft()
         self._taken += 1
@@ -142,10 +149,12 @@ class Rehearsal:
     """The settings of gradient steps: `new` samples of the `among` newest and `old` rehearsed ones each, in micro-batches.
 
     `lr` follows `schedule` over `steps` steps, or stays where `steps` is 0. `average` is the decay of a running mean of the
-    weights, 0 for none; a version lies `blend` of the way from the bundle's weights to it. (Batches of new and representative samples: Bouvier et al., "Efficient
-    Data-Parallel Continual Learning with Asynchronous Distributed Rehearsal Buffers", 2024; averaging before use and schedules
-    that end with the budget: Shen et al., "On Efficient Training of Large-Scale Deep Learning Models", 2023; between two weights rather than at the end:
-    Wortsman et al., "Robust fine-tuning of zero-shot models", 2022.)
+    weights, 0 for none; a version lies `blend` of the way from the bundle's weights to it.
+
+    Batches of new and representative samples: Bouvier et al., "Efficient Data-Parallel Continual Learning with Asynchronous
+    Distributed Rehearsal Buffers", 2024. Averages, and schedules that end with the budget: Shen et al., "On Efficient Training
+    of Large-Scale Deep Learning Models", 2023. Weights between two ends: Wortsman et al., "Robust fine-tuning of zero-shot
+    models", 2022.
     """
 
     new: int = 16
@@ -165,6 +174,12 @@ class GradientSteps:
     """Steps of the bundle's own training graphs, with rehearsal."""
 
     takes_each = waiting = False
+
+    @property
+    def parts(self) -> int:
+        chosen = self.settings
+        batch = chosen.new + chosen.old
+        return -(-batch // (self.trainer.fixed_batch or chosen.micro_batch or batch))
 
     def __init__(self, bundle: Bundle, settings: Rehearsal | None = None, threads: int = 1):
         self.trainer, self.settings = Trainer(bundle, threads=threads), settings or Rehearsal()

@@ -75,13 +75,14 @@ class VersionStore:
 
     def __init__(self, state: Path, bundle: Bundle):
         self.folder, self._bundle = state / bundle.hash, bundle.hash
-        self.manifest = self._present()
+        self.manifest = self._before = self._present()
+        self._flushed = True  # the present manifest
         self._hashes = dict(self.manifest.hashes)
 
     def file(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"
 
-    def put(self, tensors: Mapping[str, np.ndarray], kind: str = "") -> str:
+    def put(self, tensors: Mapping[str, np.ndarray], kind: str = "", *, sync: bool = True) -> str:
         """Write a file, named by its content after `kind`; returns its name. It counts once a manifest names it.
 
         Raises UserError where it cannot be written.
@@ -91,14 +92,17 @@ class VersionStore:
         name = f"{kind}-{digest[:_ID]}" if kind else digest[:_ID]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_file(self.file(name), raw)
+            write_file(self.file(name), raw, sync)
         except OSError as e:
             raise self._full(e) from e
         self._hashes[name] = digest
         return name
 
-    def commit(self, manifest: StateManifest, *, forget: bool = False) -> None:
+    def commit(self, manifest: StateManifest, *, sync: bool = True, forget: bool = False) -> None:
         """Make `manifest` the present one, whole or not at all. With `forget` the one before is not kept, nor its files.
+
+        Without `sync` nothing is flushed to the disk: a kill loses nothing, and after a power cut the last one that was
+        flushed is there; it stays the one before until then.
 
         Raises UserError where it cannot be written.
         """
@@ -106,14 +110,15 @@ class VersionStore:
         manifest = msgspec.structs.replace(manifest, hashes=hashes)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if not forget:
-                write_file(self.folder / PREVIOUS, _encoded(self.manifest))
-            write_file(self.folder / MANIFEST, _encoded(manifest))
+            if self._flushed and not forget:
+                write_file(self.folder / PREVIOUS, _encoded(self.manifest), sync)
+                self._before = self.manifest
+            write_file(self.folder / MANIFEST, _encoded(manifest), sync)
             if forget:
                 write_file(self.folder / PREVIOUS, _encoded(manifest))
-            kept = manifest if forget else self.manifest
-            self.manifest, self._hashes = manifest, {**kept.hashes, **hashes}
-            self._sweep(kept)
+                self._before = manifest
+            self.manifest, self._hashes, self._flushed = manifest, {**self._before.hashes, **hashes}, sync
+            self._sweep(self._before)
         except OSError as e:
             raise self._full(e) from e
 
