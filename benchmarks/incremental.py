@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,6 +34,7 @@ GRADIENTS = Settings(
     rehearsal=Rehearsal(new=4, old=28, among=64, lr=1e-3, average=0.95, blend=0.7),
 )
 PLAIN = replace(GRADIENTS, rehearsal=replace(GRADIENTS.rehearsal, new=32, old=0, among=64))
+WRIST = replace(HEAD, weights=(("user", 4.0),))
 LEARN_HOP = 8
 LESSON = 5  # windows that arrive together
 KINDS = ("none", "head", "gradients", "plain", "stream", "stream-plain")
@@ -48,6 +49,15 @@ class Row:
     lost: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     published: list[bool] = field(default_factory=list)
+
+    def add(self, new: float, lost: float, seconds: float, passed: bool) -> None:
+        self.new.append(new)
+        self.lost.append(lost)
+        self.seconds.append(seconds)
+        self.published.append(passed)
+
+    def copy_last(self, other: Row) -> None:
+        self.add(other.new[-1], other.lost[-1], other.seconds[-1], other.published[-1])
 
     def text(self) -> str:
         if not self.lost:
@@ -116,10 +126,7 @@ def subject(one: int, kinds: Sequence[str], rows: dict[str, Row], folder: Path) 
             passed = learner.publish().verdict.passed
             session = inference_session(bundle, learner.method.version())
         row = rows[name]
-        row.new.append(accuracy(session, tests))
-        row.lost.append(before - accuracy(session, old_tests))
-        row.seconds.append(seconds)
-        row.published.append(passed)
+        row.add(accuracy(session, tests), before - accuracy(session, old_tests), seconds, passed)
         print(
             f"subject {one:2} {name:13} new {rows['none'].new[-1]:.2f} -> {row.new[-1]:.2f}, lost {row.lost[-1]:.2f}, "
             f"validation {accuracy(session, chooses):.2f}, {seconds:.2f} s, {'passes' if passed else 'refused'}",
@@ -144,7 +151,10 @@ def flipped(windows: Windows) -> Windows:
 
 
 def wrist(side: int, chosen: Sequence[int], rows: dict[str, Row], folder: Path) -> None:
-    """The base knows one wrist of everyone; each person in turn puts the watch on the other."""
+    """The base knows one wrist of everyone; each person in turn puts the watch on the other.
+
+    Whether to flip the signs is chosen by which is better on the windows between, after learning; of equals, not to.
+    """
     bundle = bundle_of(watch.base_of_wrist(side), folder)
     known = [r for r in watch.recordings() if r.side == side]
     old, old_tests = watch.windows(known, watch.trains, watch.LEARN_HOP), watch.windows(known, watch.tests)
@@ -155,28 +165,29 @@ def wrist(side: int, chosen: Sequence[int], rows: dict[str, Row], folder: Path) 
         new, tests = watch.windows(mine, watch.adapts, LEARN_HOP), watch.windows(mine, watch.tests)
         rows["none"].new.append(accuracy(base, tests))
         rows["flip"].new.append(accuracy(base, flipped(tests)))
-        # The transform is chosen by which of the two the base tells better, on what adapts.
-        turn: Callable[[Windows], Windows] = flipped if accuracy(base, flipped(new)) > accuracy(base, new) else lambda w: w
-        ways = {
-            "flip + head": (HEAD, turn, len(new)),
-            "head": (HEAD, lambda w: w, len(new)),
-            "gradients": (GRADIENTS, lambda w: w, LESSON),
-        }
-        for name, (settings, change, size) in ways.items():
+        chooses = watch.windows(mine, watch.chooses, 10)
+        found: dict[str, float] = {}
+        for name, change in (("head", _as_it_is), ("flip + head", flipped)):
             with tempfile.TemporaryDirectory() as state:
-                learner, seconds = learned(bundle, Path(state), settings, old, shuffled(change(new)), size)
+                learner, seconds = learned(bundle, Path(state), WRIST, old, shuffled(change(new)), len(new))
                 passed = learner.publish().verdict.passed
                 session = inference_session(bundle, learner.method.version())
-            row = rows[name]
-            row.new.append(accuracy(session, change(tests)))
-            row.lost.append(before - accuracy(session, old_tests))
-            row.seconds.append(seconds)
-            row.published.append(passed)
-            print(f"wrist {side} subject {one} {name}: {row.new[-1]:.2f}, lost {row.lost[-1]:.2f}", file=sys.stderr, flush=True)
+            found[name] = accuracy(session, change(chooses))
+            rows[name].add(accuracy(session, change(tests)), before - accuracy(session, old_tests), seconds, passed)
+        rows["chosen + head"].copy_last(rows[max(found, key=found.__getitem__)])
+        print(
+            f"wrist {side} subject {one}: " + ", ".join(f"{n} {r.new[-1]:.2f}" for n, r in rows.items()),
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _as_it_is(windows: Windows) -> Windows:
+    return windows
 
 
 def wrists(chosen: Sequence[int]) -> list[Row]:
-    rows = {name: Row(f"other wrist: {name}") for name in ("none", "flip", "flip + head", "head", "gradients")}
+    rows = {name: Row(f"other wrist: {name}") for name in ("none", "flip", "head", "flip + head", "chosen + head")}
     with tempfile.TemporaryDirectory() as folder:
         for side in (0, 1):
             wrist(side, chosen, rows, Path(folder))

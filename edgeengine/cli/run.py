@@ -12,8 +12,10 @@ import typer
 from edgeengine.cli.console import Json, State, note, print_json, print_rows, progress_bar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgeengine.bundle import Bundle
-    from edgeengine.engine import JobResult
+    from edgeengine.engine import Engine, JobResult
     from edgeengine.events import LogLine
     from edgeengine.io import Source
     from edgeengine.scheduling import Job
@@ -72,7 +74,7 @@ def command(
         else:
             prepared = measured_plan(tasks, bundles, folder, {}, bar)
             chosen, rows, machine = prepared.plan, prepared.rows, prepared.machine
-    live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed, strict=strict)
+    live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed, strict=strict, state=folder / "learned")
     document = run_document(
         tasks, live.jobs, live.released, mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
         interrupted=live.interrupted,
@@ -111,10 +113,13 @@ def run_live(
     seed: int = 0,
     watch: str | None = None,
     strict: bool = False,
+    state: Path | None = None,
+    meanwhile: Callable[[Engine], None] | None = None,
 ) -> Live:
     """Run until the last job ended or Ctrl-C; the workers are joined either way. `watch`: a task whose results are kept.
 
-    `strict` raises DeviceError where a node of a planned subgraph would run on another provider than planned.
+    `state`: a folder to learn in, for tasks that train. `meanwhile` is called once it runs. `strict` raises DeviceError where a
+    node of a planned subgraph would run on another provider than planned.
     """
     from edgeengine.devices.providers import load_providers
     from edgeengine.engine import Engine
@@ -124,16 +129,21 @@ def run_live(
         engine = Engine(
             tasks, plan, policy=policy, seconds=seconds, seed=seed, sources=sources, keep_jobs=True, keep_log=True,
             bundles={name: b for name, b in bundles.items() if b is not None}, providers=load_providers(strict=strict),
+            state=state,
         )  # fmt: skip
         live.jobs, live.log = engine.jobs, engine.log
         stream = engine.results(watch) if watch is not None else None
         note(f"running for {seconds:g} s …")
         with engine:
+            if meanwhile is not None:
+                meanwhile(engine)
             engine.wait()
     except KeyboardInterrupt:
         live.interrupted = True
-    if engine is not None:
-        live.released = engine.released
+    if engine is not None:  # what the engine added for itself is in the log alone
+        named = {t.name for t in tasks.tasks}
+        live.jobs = [j for j in live.jobs if j.task.name in named]
+        live.released = {name: n for name, n in engine.released.items() if name in named}
     if stream is not None:
         live.results += stream
     return live

@@ -25,6 +25,7 @@ from edgeengine.errors import UserError
 from edgeengine.spec import Latency, Placement, Plan, Processor, Step, TaskPlan
 from edgeengine.training.guard import CHUNK
 from edgeengine.training.learner import Learner, Settings
+from edgeengine.training.methods import Rehearsal
 from edgeengine.training.samples import HELD, RUN
 from edgeengine.training.state import Arrays
 from edgeengine.training.trainer import StepRefused
@@ -185,6 +186,7 @@ def find_trainings(
     Raises UserError for settings of a task that does not train, or two tasks that train one bundle.
     """
     names = [t.name for t in workload.tasks if t.is_training and trains(bundles.get(t.name))]
+    settings = settings_of(workload) | dict(settings)
     for name in settings:
         if name not in names:
             raise UserError(
@@ -201,6 +203,29 @@ def find_trainings(
             raise UserError(f"tasks {twin.task!r} and {name!r} train the same bundle; leave one of them out")
         found[name] = Training(name, Learner(bundle, state, settings.get(name)))
     return found
+
+
+def settings_of(workload: Workload) -> dict[str, Settings]:
+    """How the workload says that its training tasks learn."""
+    return {
+        task.name: Settings(
+            method=task.learn.method,
+            store_bytes=task.learn.store_kb << 10,
+            margin=task.learn.margin,
+            weights=tuple(sorted(task.learn.weights.items())),
+            steps_per_sample=task.learn.steps_per_sample,
+            rehearsal=Rehearsal(
+                new=task.learn.new,
+                old=task.learn.old,
+                micro_batch=task.learn.micro_batch,
+                lr=task.learn.lr,
+                average=0.95,
+                blend=0.7,
+            ),
+        )
+        for task in workload.tasks
+        if task.learn is not None
+    }
 
 
 def trains(bundle: Bundle | None) -> bool:

@@ -15,7 +15,7 @@ from edgeengine.devices import device_id
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.devices.providers.base import Tensors
 from edgeengine.engine.dataflow import run_inputs
-from edgeengine.engine.learning import plan_training, trains
+from edgeengine.engine.learning import plan_training, settings_of, trains
 from edgeengine.engine.loading import open_sources
 from edgeengine.engine.overheads import measure_overheads
 from edgeengine.engine.rehearse import rehearse, rehearsed_plan, rehearsed_rows
@@ -33,7 +33,6 @@ from edgeengine.profiling import (
 )  # fmt: skip
 from edgeengine.spec import MachineRow, Plan, Processor, ProfileRow
 from edgeengine.spec.plan import SCHEMA
-from edgeengine.training.learner import Settings
 from edgeengine.workload import Task, Workload
 
 Progress = Callable[[str, float], None]  # what is being done, share done (0..1)
@@ -70,10 +69,9 @@ def prepare(
     budget: Budget | None = None,
     progress: Progress | None = None,
     fresh: bool = False,
-    learning: Mapping[str, Settings] | None = None,
 ) -> Prepared:
     """Measure and plan. Back-to-back rows already in `store` are used as they are, unless `fresh`; new rows are put there.
-    `learning`: how training tasks learn; their micro-steps are measured on samples drawn at random.
+    Micro-steps of training are measured on samples drawn at random.
 
     Raises UserError for a workload that mixes models and stated latencies, PlanInfeasible when a task can run nowhere.
     """
@@ -86,7 +84,7 @@ def prepare(
     usable = [p for p in processors if p.usable]
     if not usable:
         raise PlanInfeasible("no usable processor: see 'edgeengine devices'")
-    return _Preparation(workload, models, usable, store, sources or {}, budget or Budget(), progress, fresh, learning or {}).run()
+    return _Preparation(workload, models, usable, store, sources or {}, budget or Budget(), progress, fresh).run()
 
 
 @dataclass
@@ -99,7 +97,6 @@ class _Preparation:
     budget: Budget
     progress: Progress | None
     fresh: bool
-    learning: Mapping[str, Settings]
     device: str = field(default_factory=device_id)
 
     def run(self) -> Prepared:
@@ -120,7 +117,9 @@ class _Preparation:
             raise PlanInfeasible("; ".join([str(e), *warnings])) from e
         for task in training:
             self._report(f"measuring the micro-steps of {task.name}", 0.0)
-            task_plans += plan_training(task.name, self.bundles[task.name], self.usable, self.learning.get(task.name))
+            task_plans += plan_training(
+                task.name, self.bundles[task.name], self.usable, settings_of(self.workload).get(task.name)
+            )
         _close(providers)  # sessions are made anew below: their creation and memory are measured, not a cache
         draft = Plan(SCHEMA, self.device, self.workload.sha256, tuple(self.usable), tuple(task_plans))
         self._report("measuring the engine itself", 0.0)
@@ -169,6 +168,8 @@ def example_inputs(workload: Workload, bundles: dict[str, Bundle], sources: dict
     opened = open_sources(workload, dict(bundles), sources)
     made = {}
     for task in workload.tasks:
+        if task.is_training and trains(bundles[task.name]):
+            continue  # it reads the sample store
         specs = run_inputs(bundles[task.name])
         carried, source = set(task.carry.values()), opened[task.name]
         tensors: Tensors = dict(source.read(0, 0)) if source is not None else {}
