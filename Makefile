@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench gpu-check clean help
+.PHONY: demo test lint bench profiles gpu-check clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test   every test"
 	@echo "make lint   ruff, import-linter, mypy"
 	@echo "make bench  speed, side by side with a bare queue and with SimSo"
+	@echo "make profiles  the described devices, from the tables in profiles/measured"
 	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
@@ -28,6 +29,9 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev $(VENV)/.simso
 	$(BIN)/python -m benchmarks
+
+profiles: $(VENV)/.dev
+	$(BIN)/python -m tools.profiles
 
 gpu-check: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.gpu_check

@@ -73,6 +73,13 @@ def accuracy(session: ort.InferenceSession, windows: Windows) -> float:
     return 100 * float(np.mean(predictions(session, "logits", {"window": windows.values}) == windows.labels))
 
 
+def sureness(session: ort.InferenceSession, windows: Windows) -> float:
+    """The mean probability of the right class."""
+    logits = session.run(["logits"], {"window": windows.values})[0].astype(np.float64)
+    weights = np.exp(logits - logits.max(1, keepdims=True))
+    return float(np.mean(weights[np.arange(len(windows)), windows.labels] / weights.sum(1)))
+
+
 def bundle_of(model: Path, folder: Path) -> Bundle:
     return build_trainable(model, folder / f"{model.stem}.edge", Request(train="all", optimizer="adamw"), parts=1)
 
@@ -153,7 +160,7 @@ def flipped(windows: Windows) -> Windows:
 def wrist(side: int, chosen: Sequence[int], rows: dict[str, Row], folder: Path) -> None:
     """The base knows one wrist of everyone; each person in turn puts the watch on the other.
 
-    Whether to flip the signs is chosen by which is better on the windows between, after learning; of equals, not to.
+    Whether to flip the signs is chosen by which is surer of the right class on the windows between, after learning.
     """
     bundle = bundle_of(watch.base_of_wrist(side), folder)
     known = [r for r in watch.recordings() if r.side == side]
@@ -172,7 +179,7 @@ def wrist(side: int, chosen: Sequence[int], rows: dict[str, Row], folder: Path) 
                 learner, seconds = learned(bundle, Path(state), WRIST, old, shuffled(change(new)), len(new))
                 passed = learner.publish().verdict.passed
                 session = inference_session(bundle, learner.method.version())
-            found[name] = accuracy(session, change(chooses))
+            found[name] = sureness(session, change(chooses))
             rows[name].add(accuracy(session, change(tests)), before - accuracy(session, old_tests), seconds, passed)
         rows["chosen + head"].copy_last(rows[max(found, key=found.__getitem__)])
         print(

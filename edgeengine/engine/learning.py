@@ -23,12 +23,12 @@ from edgeengine.devices.providers.base import Tensors
 from edgeengine.devices.providers.cpu import CpuProvider
 from edgeengine.errors import UserError
 from edgeengine.spec import Latency, Placement, Plan, Processor, Step, TaskPlan
+from edgeengine.training.graphs import StepRefused
 from edgeengine.training.guard import CHUNK
 from edgeengine.training.learner import Learner, Settings
 from edgeengine.training.methods import Rehearsal
 from edgeengine.training.samples import HELD, RUN
 from edgeengine.training.state import Arrays
-from edgeengine.training.trainer import StepRefused
 from edgeengine.workload import Task, Workload
 
 PUBLISH = "/publish"
@@ -162,8 +162,8 @@ class Training:
 
 
 def step_names(learner: Learner) -> list[str]:
-    """The micro-steps of a training step: gradients of each micro-batch, then the commit."""
-    return [*(f"gradient{i}" for i in range(learner.method.parts)), "commit"]
+    """The micro-steps of a training step: its runs (gradients of each micro-batch, the optimizer), then the commit."""
+    return [*(f"part{i}" for i in range(learner.method.parts)), "commit"]
 
 
 def publish_names(learner: Learner) -> list[str]:

@@ -1,4 +1,4 @@
-"""The timer: releases jobs at their nominal times and sends the wake-ups the scheduler asked for."""
+"""The timer: releases jobs at their nominal times, sends the wake-ups the scheduler asked for, looks for runs that hang."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 from edgeengine.clock import ORDER_RELEASE
 from edgeengine.devices.threads import TIMER_PRIORITY, real_time
 from edgeengine.engine.runtime import STOP, Runtime
+from edgeengine.engine.watchdog import LOOK, Watchdog
 from edgeengine.events import Released, Time
 from edgeengine.workload import Releases
 
@@ -15,8 +16,8 @@ from edgeengine.workload import Releases
 class Timer:
     """However late the thread wakes, a job carries its nominal release: load is open-loop."""
 
-    def __init__(self, runtime: Runtime, releases: Releases):
-        self._runtime, self._releases = runtime, releases
+    def __init__(self, runtime: Runtime, releases: Releases, watchdog: Watchdog):
+        self._runtime, self._releases, self._watchdog = runtime, releases, watchdog
         self._wakes: list[int] = []
         self.mailbox = runtime.clock.mailbox(ORDER_RELEASE, 0)
         runtime.timer = self.mailbox
@@ -38,7 +39,11 @@ class Timer:
             while self._wakes and self._wakes[0] <= runtime.now():
                 heapq.heappop(self._wakes)
                 runtime.step(Time)
-            due = [t for t in (self._releases.next_ns, self._wakes[0] if self._wakes else None) if t is not None]
+            check_ns = self._watchdog.next_ns
+            if check_ns is not None and check_ns <= runtime.now():
+                self._watchdog.check(runtime.now())
+            times = (self._releases.next_ns, self._wakes[0] if self._wakes else None, self._watchdog.next_ns)
+            due = [t for t in times if t is not None]
             if self._wait(min(due) if due else None):
                 return
 
@@ -47,7 +52,7 @@ class Timer:
         item = self.mailbox.get(None if until_ns is None else until_ns + self._runtime.epoch_ns)
         if item is STOP:
             return True
-        if item is not None:
+        if item is not None and item is not LOOK:
             heapq.heappush(self._wakes, item)
         return False
 

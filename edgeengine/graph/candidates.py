@@ -63,6 +63,7 @@ class Writer:
         whole = part(seen.flow, [seen.flow.order], 0, 1)
         self.weights = lay_out(seen.flow, whole.initializers)
         self.weights.write(folder)
+        self._denormals = self.weights.denormals(folder)
         self._types = _trusted(infer_types(seen.flow), seen.tensors)
         self._recorded = _trusted({v.name: v for v in seen.flow.model.proto.graph.value_info}, seen.tensors)
 
@@ -79,7 +80,7 @@ class Writer:
             proto = extract(flow, what, known, self.weights.initializers)
             self.weights.adopt(proto)
             (self.folder / f"{name}.onnx").write_bytes(proto.SerializeToString(deterministic=True))
-            subgraphs.append(_spec(seen, name, what, proto))
+            subgraphs.append(_spec(seen, name, what, proto, self._denormals))
         return Candidates(seen, len(segments), self.folder, tuple(subgraphs), pins)
 
 
@@ -104,7 +105,7 @@ def finest(segments: int) -> list[Range]:
     return [(k, k + 1) for k in range(segments)]
 
 
-def _spec(seen: Study, name: str, what: Part, proto: onnx.ModelProto) -> SubgraphSpec:
+def _spec(seen: Study, name: str, what: Part, proto: onnx.ModelProto, denormals: Mapping[str, int]) -> SubgraphSpec:
     flow, at = seen.flow, seen.tensors.at
     macs, unknown = seen.macs(n for n in what.nodes if n not in flow.constants)
     elements, nbytes = parameters((flow.initializers[t] for t in what.initializers), proto.graph.node)
@@ -119,6 +120,7 @@ def _spec(seen: Study, name: str, what: Part, proto: onnx.ModelProto) -> Subgrap
         macs=macs,
         parameters=elements,
         weight_bytes=nbytes,
+        denormal_weights=sum(denormals.get(t, 0) for t in what.initializers),
         op_counts=op_counts(flow, what.nodes),
         unknown_ops=unknown,
     )

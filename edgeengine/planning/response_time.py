@@ -7,6 +7,8 @@ just begun, and by all stages of higher priority:
     w = max(B, own) + (C - last) + sum over higher stages k in the group of ceil((w + J_k + 1) / T_k) C_k
     R = J + w + last,   J of the next stage = R
 
+(of n jobs of a weakly-hard task that keeps to its pattern, at most ceil(n met / of) count)
+
 B: the longest subgraph of lower priority; own: the stage's longest, which covers the push-through of its previous job (Davis,
 Burns, Bril & Lukkien 2007, the sufficient test for non-preemptive messages); last: its last subgraph, not preempted once begun. J
 of the first stage: how late a release can be seen. Sound for R <= T. All times are nanoseconds.
@@ -30,7 +32,9 @@ class Stage:
 
 @dataclass(frozen=True)
 class Chain:
-    """One task's stages, due `deadline_ns` after the release; they begin when the job of `after`, if any, has ended."""
+    """One task's stages, due `deadline_ns` after the release; they begin when the job of `after`, if any, has ended. Of `firm` =
+    (met, of): so many of any `of` consecutive jobs are analysed, spread evenly (see scheduling.weakly_hard).
+    """
 
     name: str
     period_ns: int
@@ -38,6 +42,7 @@ class Chain:
     stages: tuple[Stage, ...]
     jitter_ns: int = 0
     after: str | None = None
+    firm: tuple[int, int] = (1, 1)
 
     @property
     def limit_ns(self) -> int:
@@ -47,7 +52,7 @@ class Chain:
 
 FAR = 8  # a response of so many times its limit is not looked at
 
-Interference = tuple[int, int, int]  # (J, T, C) of a stage of higher priority
+Interference = tuple[int, int, int, int, int]  # (J, T, C) of a stage of higher priority, (met, of) of its task
 
 
 def response_ns(
@@ -73,7 +78,7 @@ def _start_ns(stage: Stage, higher: Sequence[Interference], blocking: int, limit
     fixed = max(blocking, own) + stage.total_ns - stage.last_ns
     wait = fixed
     while wait <= limit:
-        more = fixed + sum(-(-(wait + j + 1) // t) * c for j, t, c in higher)
+        more = fixed + sum(-(-(-(-(wait + j + 1) // t) * met) // of) * c for j, t, c, met, of in higher)
         if more == wait:
             return wait
         wait = more
@@ -111,5 +116,5 @@ def _walk(chains: Sequence[Chain], other: dict[int, int]) -> tuple[dict[str, lis
             return found, 0.0 if late is None else chain.limit_ns / late[-1]
         found[chain.name] = ends
         for stage, arrival in zip(chain.stages, [jitter, *ends]):
-            higher.setdefault(stage.group, []).append((arrival, chain.period_ns, stage.total_ns))
+            higher.setdefault(stage.group, []).append((arrival, chain.period_ns, stage.total_ns, *chain.firm))
     return found, 0.0

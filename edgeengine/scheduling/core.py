@@ -7,6 +7,7 @@ only after its job's previous one, the parent's job (`after`) and, with carried 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from edgeengine.errors import InternalError, UserError
 from edgeengine.events import (
@@ -55,10 +56,13 @@ class Scheduler:
     """Feed it every event once, in time order; do what it answers.
 
     After each `step`, `ended` holds the jobs that ended in it. `seed` decides which children with a `probability` are drawn.
-    With `keep_log`, `log` holds every step: replayed into a fresh scheduler it yields the same actions.
+    `record` is given every step: replayed into a fresh scheduler they yield the same actions.
     """
 
-    def __init__(self, workload: Workload, plan: Plan, policy: Policy, *, seed: int = 0, keep_log: bool = False):
+    def __init__(
+        self, workload: Workload, plan: Plan, policy: Policy, *,
+        seed: int = 0, record: Callable[[LogLine], object] | None = None,
+    ):  # fmt: skip
         bits: dict[str, int] = {}
         processors = []
         for i, p in enumerate(plan.processors):
@@ -84,7 +88,7 @@ class Scheduler:
         self._lost: dict[str, str] = {}  # processor -> why, until it is back
         self._undecided = False  # releases came for which the policy was not asked yet
         self.ended: list[Job] = []
-        self.log: list[LogLine] | None = [] if keep_log else None
+        self._record = record
         self._handlers = {
             Released: self._released, Started: self._started, Finished: self._finished, Failed: self._failed,
             Cancelled: self._cancelled, InputReplaced: self._input_replaced, ProcessorLost: self._processor_lost,
@@ -135,8 +139,8 @@ class Scheduler:
                 self._apply(action)
             actions += decided
             again = len(self.ended) > ended  # a job that the policy ends may have made others ready
-        if self.log is not None:
-            self.log.append(LogLine(event, actions))
+        if self._record is not None:
+            self._record(LogLine(event, actions))
         return actions
 
     # ---- events ----
@@ -255,13 +259,13 @@ class Scheduler:
         return True
 
     def _estimate_changed(self, e: EstimateChanged, _: list[AnyAction]) -> bool:
-        task = self.tasks[e.task]
-        for moves in task.moves:
-            for move in moves:
-                if move.subgraph == e.subgraph and move.processor.name == e.processor:
-                    move.p50_ns, move.p99_ns = e.p50_ns, e.p99_ns
-        task.refresh_best()
-        self._view.changes += 1
+        processor = self._processors[e.processor]
+        for task in self.tasks.values():
+            for moves in task.moves:
+                for move in moves:
+                    if move.processor is processor:
+                        move.scale(e.factor)
+        self._refresh_tasks()
         return True
 
     def _version_ready(self, e: VersionReady, _: list[AnyAction]) -> bool:
@@ -332,6 +336,9 @@ class Scheduler:
         if task.queue_limit is not None and task.unstarted > task.queue_limit and not orphan:
             self._end(job, REJECTED, f"queue full ({task.queue_limit})")
             return job
+        if task.refused and not orphan:
+            self._end(job, REJECTED, "refused by admission")
+            return job
         if task.too_soon(release_ns):
             self._end(job, REJECTED, "sooner than the rate it was admitted for")
             return job
@@ -382,6 +389,7 @@ class Scheduler:
         job.state, job.outcome, job.cause, job.finish_ns = ENDED, outcome, cause, self._now
         del self._jobs[task.name, job.index]
         self._view.changes += 1
+        task.recent.append(outcome == MET)
         task.waiting.pop(job.index, None)
         self.ended.append(job)
         self._unchain(job)

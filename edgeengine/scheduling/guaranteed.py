@@ -9,12 +9,13 @@ from __future__ import annotations
 from edgeengine.events import AnyAction, Start
 from edgeengine.scheduling.job import Job, Move
 from edgeengine.scheduling.view import View
+from edgeengine.scheduling.weakly_hard import is_guaranteed
 
 
 def start_guaranteed(view: View, now: int) -> tuple[list[AnyAction], int]:
     """The starts, and the mask of what the other jobs may not use now."""
     busy = view.busy_mask
-    ready = [j for j in view.ready if j.task.guarantee is not None]
+    ready = [j for j in view.ready if is_guaranteed(j)]
     if not ready:
         return [], busy
     actions: list[AnyAction] = []

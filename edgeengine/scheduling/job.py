@@ -6,6 +6,7 @@ drivers read ended jobs as records; only the core writes.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from edgeengine.spec import Processor, Step, TaskPlan
@@ -47,13 +48,17 @@ class ProcessorState:
 class Move:
     """One step of the plan: run `subgraph` on `processor`, from position `start` to `stop`."""
 
-    __slots__ = ("energy_mj", "p50_ns", "p99_ns", "processor", "start", "stop", "subgraph")
+    __slots__ = ("energy_mj", "p50_ns", "p99_ns", "planned", "processor", "start", "stop", "subgraph")
 
     def __init__(self, step: Step, processor: ProcessorState, energy_mj: float | None = None):
         self.subgraph, self.start, self.stop = step.subgraph, step.start, step.stop
-        self.processor = processor
+        self.processor, self.planned = processor, step.latency
         self.p50_ns, self.p99_ns = step.latency.p50_ns, step.latency.p99_ns
         self.energy_mj = energy_mj  # None where it is not known
+
+    def scale(self, factor: float) -> None:
+        """Expect `factor` times what was planned."""
+        self.p50_ns, self.p99_ns = round(self.planned.p50_ns * factor), round(self.planned.p99_ns * factor)
 
 
 class Task:
@@ -81,6 +86,8 @@ class Task:
         "probability",
         "queue_limit",
         "rank",
+        "recent",
+        "refused",
         "released",
         "segments",
         "serial",
@@ -103,6 +110,7 @@ class Task:
         self.probability = spec.probability
         self.latest_only, self.queue_limit = spec.latest_only, spec.queue_limit
         self.segments, self.guarantee = plan.segments, plan.guarantee
+        self.refused = not plan.steps
         self.moves: list[list[Move]] = [[] for _ in range(plan.segments + 1)]
         for step in plan.steps:
             if step.processor in processors:
@@ -120,6 +128,7 @@ class Task:
         self.last_index = -1  # of our own releases
         self.last_release_ns: int | None = None  # of a job let in, where the task is guaranteed
         self.released = 0
+        self.recent: deque[bool] = deque(maxlen=0 if spec.firm is None else spec.firm[1] - 1)  # whether the last jobs were met
         self.next_release_ns: int | None = None
         self.version = ""
 

@@ -7,13 +7,15 @@ wake on a virtual clock, so that both produce the same event log.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 
 from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
 from edgeengine.errors import InternalError
-from edgeengine.events import AnyAction, AnyEvent, Finished, Hold, LogLine, Released, Start, Started, Time, Wake
+from edgeengine.events import AnyAction, AnyEvent, EstimateChanged, Finished, Hold, LogLine, Released, Start, Started, Time, Wake
 from edgeengine.scheduling import Job, Policy, Scheduler
+from edgeengine.scheduling.drift import Drift
 from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 from edgeengine.simulation.disturbances import Disturbances
 from edgeengine.simulation.execution import ExecutionTimes
@@ -26,7 +28,7 @@ NOTHING = Latency.constant(0)
 @dataclass
 class Simulation:
     """What a simulated run left: its ended jobs in order of end, how many were released by task, the event log if kept, and
-    when it was over.
+    when it was over. Of a run that was streamed, `jobs` is empty and there is no log.
     """
 
     jobs: list[Job]
@@ -44,17 +46,45 @@ def simulate(
     stop_ns: int,
     seed: int = 0,
     keep_log: bool = False,
+    track_drift: bool = True,
 ) -> Simulation:
-    """Release every job with release < `stop_ns`, then drain."""
-    return _Simulator(workload, plan, policy, times, stop_ns, seed, keep_log).run()
+    """Release every job with release < `stop_ns`, then drain. Every job is kept; for long runs see `stream`.
+
+    Without `track_drift` estimates stay those of the plan.
+    """
+    jobs: list[Job] = []
+    log: list[LogLine] | None = [] if keep_log else None
+    record = None if log is None else log.append
+    done = stream(
+        workload, plan, policy, times, stop_ns=stop_ns, seed=seed, ended=jobs.append, record=record, track_drift=track_drift
+    )
+    return replace(done, jobs=jobs, log=log)
+
+
+def stream(
+    workload: Workload,
+    plan: Plan,
+    policy: Policy,
+    times: ExecutionTimes,
+    *,
+    stop_ns: int,
+    seed: int = 0,
+    ended: Callable[[Job], object],
+    record: Callable[[LogLine], object] | None = None,
+    track_drift: bool = True,
+) -> Simulation:
+    """As `simulate`, keeping nothing: `ended` is given each job when it has ended, `record` each step of the scheduler."""
+    drift = Drift(plan) if track_drift else None
+    return _Simulator(workload, plan, policy, times, stop_ns, seed, ended, record, drift).run()
 
 
 class _Simulator:
     def __init__(
-        self, workload: Workload, plan: Plan, policy: Policy, times: ExecutionTimes,
-        stop_ns: int, seed: int, keep_log: bool,
+        self, workload: Workload, plan: Plan, policy: Policy, times: ExecutionTimes, stop_ns: int, seed: int,
+        ended: Callable[[Job], object], record: Callable[[LogLine], object] | None, drift: Drift | None,
     ):  # fmt: skip
-        self._scheduler = Scheduler(workload, plan, policy, seed=seed, keep_log=keep_log)
+        self._scheduler = Scheduler(workload, plan, policy, seed=seed, record=record)
+        self._ended = ended
         self._releases = Releases(workload, stop_ns, seed)
         self._task_index = {t.name: i for i, t in enumerate(workload.tasks)}
         self._processor_index = {p.name: i for i, p in enumerate(plan.processors)}
@@ -65,12 +95,12 @@ class _Simulator:
         self._handoff = plan.overheads.get("handoff", NOTHING)
         self._next = plan.overheads.get("next", NOTHING)
         self._of = times.of
+        self._drift = drift
         self._disturbances = Disturbances(plan, plan.effects) if plan.effects is not None else None
         self._finishing: dict[str, Finished] = {}  # of each processor, where disturbances may still move it
         self._stop_ns = stop_ns
         self._heap: list[tuple[int, int, int, int, AnyEvent | Start]] = []
         self._seq = count()
-        self._jobs: list[Job] = []
         self._due = 0  # releases of the present instant still to come
         self._timer_free_ns = 0  # until when the timer is at its releases
 
@@ -96,7 +126,7 @@ class _Simulator:
         if not self._scheduler.idle:
             waiting = self._scheduler.alive()[0]
             raise InternalError(f"the policy leaves {waiting} and others waiting for ever")
-        return Simulation(self._jobs, self._scheduler.released, self._scheduler.log, now)
+        return Simulation([], self._scheduler.released, None, now)
 
     def _push(self, at_ns: int, order: int, index: int, item: AnyEvent | Start) -> None:
         heapq.heappush(self._heap, (at_ns, order, index, next(self._seq), item))
@@ -125,9 +155,10 @@ class _Simulator:
         """Step the core as the thread that has `event`; `processor`: the one whose worker that is."""
         now = event.at_ns
         own = self._perform(self._scheduler.step(event), now, processor)
-        if self._scheduler.ended or self._released_all:
-            self._jobs += self._scheduler.ended
-            own = self._follow(now, processor) or own
+        drifted = self._drift.observe(event) if type(event) is Finished and self._drift is not None else []
+        if self._scheduler.ended or self._released_all or drifted:
+            self._report()
+            own = self._follow(now, processor, drifted) or own
         if own is not None:  # a worker takes its own next subgraph last, and without a hand-off
             at_ns = now + self._of(self._next)
             if at_ns == now:
@@ -135,15 +166,19 @@ class _Simulator:
             else:
                 self._push(at_ns, ORDER_START, self._processor_index[own.processor], own)
 
-    def _follow(self, now: int, processor: str | None) -> Start | None:
+    def _follow(self, now: int, processor: str | None, drifted: Sequence[EstimateChanged] = ()) -> Start | None:
         """Step what follows from the last step, at the same instant."""
         own = None
-        pending = follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
+        pending = [*drifted, *follow_ups(self._scheduler, now, self._stop_ns, self._released_all)]
         for event in pending:
             own = self._perform(self._scheduler.step(event), now, processor) or own
-            self._jobs += self._scheduler.ended
+            self._report()
             pending += follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
         return own
+
+    def _report(self) -> None:
+        for job in self._scheduler.ended:
+            self._ended(job)
 
     def _perform(self, actions: list[AnyAction], now: int, processor: str | None) -> Start | None:
         own = None

@@ -19,7 +19,8 @@ class SubgraphSpec(msgspec.Struct, frozen=True):
     """One candidate subgraph. `file` lies in the bundle's root. Tensor names are those of the source model.
 
     `macs` counts multiply-accumulates at the manifest's shapes, None where an operator has no cost rule (named in
-    `unknown_ops`). `inputs` lists only what crosses into the subgraph at run time, never weights.
+    `unknown_ops`). `denormal_weights` counts the weights too small for a normal float. `inputs` lists only what crosses into the
+    subgraph at run time, never weights.
     """
 
     name: str
@@ -32,6 +33,7 @@ class SubgraphSpec(msgspec.Struct, frozen=True):
     macs: int | None = None
     parameters: int = 0
     weight_bytes: int = 0
+    denormal_weights: int = 0
     op_counts: dict[str, int] = {}
     unknown_ops: tuple[str, ...] = ()
 

@@ -15,8 +15,9 @@ SCHEMA = 1
 class Step(msgspec.Struct, frozen=True):
     """An allowed move of a job: run `subgraph` on `processor`, which takes the job from position `start` to `stop`.
 
-    `latency` is what the planner expects there, tail included. `input_bytes` must be in the processor's memory first; the last
-    step of a job leaves `output_bytes` there, which are wanted on the host.
+    `latency` is what the planner expects there, tail included; where that is a prediction, the true median lies between
+    `bounds` (factors on it) with a probability of 90 %. `input_bytes` must be in the processor's memory first; the last step of a
+    job leaves `output_bytes` there, which are wanted on the host.
     """
 
     subgraph: str
@@ -26,19 +27,22 @@ class Step(msgspec.Struct, frozen=True):
     latency: Latency
     input_bytes: int = 0
     output_bytes: int = 0
+    bounds: tuple[float, float] | None = None
 
 
 class Guarantee(msgspec.Struct, frozen=True):
     """No job of the task misses its deadline while every subgraph stays within `margin` times its p99, on these conditions:
     its subgraphs run on `route`, (subgraph, processor) in order; of the guaranteed jobs waiting for a processor the one of
     least `priority` goes first, and before any other; releases come no faster than the period. `response_ns`: the latest
-    finish after a release.
+    finish after a release. With `firm` = (met, of) that holds for so many of any `of` consecutive jobs, spread evenly; the others
+    are run as if without a guarantee.
     """
 
     priority: int
     route: tuple[tuple[str, str], ...]
     response_ns: int
     margin: float
+    firm: tuple[int, int] | None = None
 
 
 class TaskPlan(msgspec.Struct, frozen=True):
@@ -47,8 +51,10 @@ class TaskPlan(msgspec.Struct, frozen=True):
     `bundle` is the bundle's hash ("" for a task given by latencies alone). `measured_ns` is the measured p50 of the chosen
     chain run end to end, `whole_ns` that of the best whole model on one allowed processor (`whole_processor`): the first is
     never larger. `around`: what a worker spends beside the run of each of its subgraphs (gathering inputs, handing on
-    outputs), where measured. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason;
-    `guarantee` what the first rests on.
+    outputs), where measured. `basis` says what its latencies rest on: "measured", "stated" in the workload, "predicted" from a
+    device profile, or "estimated" from little more than the number of operations. `verdict` is the admission verdict
+    (guaranteed | best effort | refused), with the reason; `guarantee` what the first rests on. A task
+    without steps may not run: its jobs are rejected.
     """
 
     task: str
@@ -59,6 +65,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     whole_ns: int | None = None
     whole_processor: str = ""
     around: Latency | None = None
+    basis: str = "measured"
     resident_bytes: int | None = None
     verdict: str = "best effort"
     reason: str = "no admission test ran"

@@ -49,6 +49,18 @@ class HeadSpec(msgspec.Struct, frozen=True):
     classes: int
 
 
+class GradientPart(msgspec.Struct, frozen=True):
+    """One part of the gradient graph, run after those before it: plain tensors pass between.
+
+    `latency_ns` is the median as measured where the bundle was made, with `examples`: what it was cut by, no profile.
+    """
+
+    name: str
+    file: str
+    examples: int
+    latency_ns: int
+
+
 class TrainingSpec(msgspec.Struct, frozen=True):
     """The training graphs of a bundle and how their tensors belong together.
 
@@ -60,7 +72,8 @@ class TrainingSpec(msgspec.Struct, frozen=True):
 
     `head` is there where the last layer can be solved for in closed form.
 
-    `path` counts the operators that gradients pass through; `frozen` the parameters that stay as they are.
+    `parts` are the gradient graph cut into runs of bounded latency, none where it was not cut; run in order they give what
+    `gradient` gives. `path` counts the operators that gradients pass through; `frozen` the parameters that stay as they are.
     """
 
     gradient: str
@@ -85,8 +98,10 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     frozen: int = 0
     notes: tuple[str, ...] = ()
     head: HeadSpec | None = None
+    parts: tuple[GradientPart, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
-        features = self.head.features if self.head is not None else ""
-        return tuple(f for f in (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters, features) if f)
+        whole = (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters)
+        features = (self.head.features,) if self.head is not None else ()
+        return tuple(f for f in (*whole, *features, *(p.file for p in self.parts)) if f)

@@ -21,6 +21,7 @@ import onnxruntime as ort
 from edgeengine.bundle import Bundle
 from edgeengine.errors import UserError
 from edgeengine.training.data import Examples
+from edgeengine.training.graphs import StepResult
 from edgeengine.training.guard import Guard, Verdict, Watchdog, hits
 from edgeengine.training.journal import Journal
 from edgeengine.training.methods import ClosedForm, GradientSteps, Method, Rehearsal
@@ -28,7 +29,6 @@ from edgeengine.training.samples import SampleSpec, SampleStore
 from edgeengine.training.serving import inference_session
 from edgeengine.training.state import Arrays, training_spec
 from edgeengine.training.store import StateManifest, VersionRecord, VersionStore
-from edgeengine.training.trainer import StepResult
 
 JOURNAL_BYTES = 4 << 20  # a longer journal is folded into the samples' file
 REFUSALS = 3  # in a row, after which training starts again from what serves

@@ -13,11 +13,12 @@ import numpy as np
 from edgeengine.bundle import Bundle
 from edgeengine.errors import UserError
 from edgeengine.training.data import Examples
+from edgeengine.training.graphs import StepResult
 from edgeengine.training.ridge import RidgeHead, Sums
 from edgeengine.training.samples import SampleStore
 from edgeengine.training.schedule import learning_rate
-from edgeengine.training.state import Arrays, restored, start_of
-from edgeengine.training.trainer import Gradients, StepResult, Trainer, added
+from edgeengine.training.state import Arrays, restored, start_of, training_spec
+from edgeengine.training.trainer import Trainer
 
 
 class Method(Protocol):
@@ -175,17 +176,20 @@ class GradientSteps:
 
     takes_each = waiting = False
 
+    def __init__(self, bundle: Bundle, settings: Rehearsal | None = None, threads: int = 1):
+        self.settings = settings or Rehearsal()
+        self._cut = len(training_spec(bundle).parts)
+        self.trainer = Trainer(bundle, threads=threads, cut=self._cut > 0)
+        self._rng = np.random.default_rng(self.settings.seed)
+        self._mean: Arrays = {}
+        self.steps = 0
+
     @property
     def parts(self) -> int:
         chosen = self.settings
         batch = chosen.new + chosen.old
-        return -(-batch // (self.trainer.fixed_batch or chosen.micro_batch or batch))
-
-    def __init__(self, bundle: Bundle, settings: Rehearsal | None = None, threads: int = 1):
-        self.trainer, self.settings = Trainer(bundle, threads=threads), settings or Rehearsal()
-        self._rng = np.random.default_rng(self.settings.seed)
-        self._mean: Arrays = {}
-        self.steps = 0
+        runs = -(-batch // (self.trainer.fixed_batch or chosen.micro_batch or batch))
+        return runs * max(self._cut, 1) + 1  # the optimizer
 
     def observe(self, examples: Examples, domain: str) -> None:
         """They are in the store: steps draw from there."""
@@ -201,15 +205,11 @@ class GradientSteps:
         if not len(slots):
             return
         batch = store.examples(slots)
-        size = self.trainer.fixed_batch or chosen.micro_batch or len(batch)
-        total: Gradients | None = None
-        for at in range(0, len(batch), size):
-            part = batch.pick(np.arange(at, min(at + size, len(batch))))
-            gradients = self.trainer.gradients(part.inputs, part.label)
-            total = gradients if total is None else added(total, gradients)
+        pending = self.trainer.begin(batch.inputs, batch.label, self._rate(), chosen.micro_batch)
+        for run in pending.micro_steps:
+            run()
             yield None
-        assert total is not None
-        result = self.trainer.apply(total, self._rate())
+        result = pending.commit()
         self._rng, self.steps = rng, self.steps + 1
         self._average()
         yield result

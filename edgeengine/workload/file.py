@@ -96,6 +96,7 @@ def _readable(message: str, document: dict[str, object]) -> str:
 SHORTEST_PERIOD_NS = 10_000
 MOST_SEGMENTS = 10_000
 MOST_FRAMES = 1_000_000
+MOST_IN_WINDOW = 1_000
 LONGEST_CHAIN = 100
 
 
@@ -137,6 +138,7 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
         raise refuse("kind", "a training task is released when its previous step ended; give no pattern and no `after`")
     if task.learn is not None:
         _check_learn(task, refuse)
+    _check_weakly_hard(task, refuse)
     if not 1 <= task.segments <= MOST_SEGMENTS:
         raise refuse("segments", f"must lie in 1..{MOST_SEGMENTS}, not {task.segments}")
     _check_source(task, by_name, path, refuse)
@@ -153,6 +155,20 @@ def _check_learn(task: Task, refuse) -> None:  # type: ignore[no-untyped-def]
         raise refuse("learn", "needs at least one sample a step, new or old, and a micro_batch of 1 or more")
     if any(not 0 <= w < 1e12 for w in learn.weights.values()):
         raise refuse("learn", "weights must not be negative")
+
+
+def _check_weakly_hard(task: Task, refuse) -> None:  # type: ignore[no-untyped-def]
+    if task.weakly_hard is None:
+        return
+    met, _, of = task.weakly_hard.partition("/")
+    if not (_is_count(met) and _is_count(of) and 1 <= int(met) <= int(of) <= MOST_IN_WINDOW):
+        raise refuse("weakly_hard", f'{task.weakly_hard!r} is not like "2/5": of any 5 jobs at least 2, at most {MOST_IN_WINDOW}')
+    if task.is_training or task.probability < 1:
+        raise refuse("weakly_hard", "is for tasks of which every job is released: neither training nor with a probability")
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 6
 
 
 def _check_arrivals(arrivals: Arrivals, refuse) -> None:  # type: ignore[no-untyped-def]

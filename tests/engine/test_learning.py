@@ -130,6 +130,6 @@ def test_what_cannot_learn_is_said(bundle: Bundle, tmp_path: Path) -> None:
 def test_publishing_is_planned_beside_training(bundle: Bundle) -> None:
     workload = workload_of(bundle)
     plan = plan_of(bundle, workload, "gradients")
-    assert [s.subgraph for s in plan.task("learn").steps] == ["gradient0", "gradient1", "commit"]
+    assert [s.subgraph for s in plan.task("learn").steps] == ["part0", "part1", "part2", "commit"]
     names = [s.subgraph for s in plan.task("learn" + PUBLISH).steps]
     assert names[0] == "session" and names[-2:] == ["load", "swap"] and "guard0" in names

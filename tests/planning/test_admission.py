@@ -190,3 +190,31 @@ def test_job_beyond_the_admitted_rate_is_rejected() -> None:
     d.release("t", at=10 * MS)
     d.drain()
     assert d.ended["t", 2].outcome == "met"
+
+
+def test_background_does_not_keep_a_guarantee_against_a_high_task() -> None:
+    """Its long subgraph would block the high one: it goes elsewhere, else it is refused, its jobs rejected."""
+    high = {"name": "high", "period_ms": 100, "deadline_ms": 20, "criticality": "high", "latency_ms": {"p": 5}}
+    slow = {"name": "slow", "period_ms": 100, "criticality": "background", "latency_ms": {"p": 30}}
+    tasks = workload(high, slow, {"name": "after", "after": "slow", "criticality": "background", "latency_ms": {"p": 1}})
+    admitted = admit(tasks, plan(tasks))
+    assert [t.verdict for t in admitted.tasks] == ["guaranteed", "refused", "refused"]
+    assert "a subgraph of it (36 ms) may block high" in admitted.task("slow").reason
+    assert float(admitted.task("slow").reason.rsplit("at most ", 1)[1].split()[0]) == pytest.approx(14, abs=0.5)
+    done = simulate(tasks, admitted, make_policy("edf"), UpToTheBound(1), stop_ns=1000 * MS)
+    ends = {(j.task.name, j.outcome, j.cause) for j in done.jobs}
+    assert ends == {("high", "met", ""), ("slow", "rejected", "refused by admission"), ("after", "dropped", "parent")}
+    elsewhere = workload(high, slow | {"latency_ms": {"p": 30, "q": 95}})
+    admitted = admit(elsewhere, plan(elsewhere))
+    assert admitted.task("high").verdict == "guaranteed"
+    assert {s.processor for s in admitted.task("slow").steps} == {"q"}
+
+
+def test_less_critical_tasks_keep_their_guarantees_where_ousting_them_would_not_help() -> None:
+    tasks = workload(
+        {"name": "high", "period_ms": 20, "criticality": "high", "latency_ms": {"p": 15}},
+        {"name": "more", "period_ms": 20, "criticality": "high", "latency_ms": {"p": 15}},
+        {"name": "small", "period_ms": 100, "criticality": "background", "latency_ms": {"p": 1}},
+    )
+    found = verdicts(tasks)
+    assert {found["high"][0], found["more"][0]} == {"refused"} and found["small"][0] == "guaranteed"

@@ -11,6 +11,7 @@ from edgeengine.scheduling.guaranteed import start_guaranteed
 from edgeengine.scheduling.job import UNREACHABLE_NS, Job
 from edgeengine.scheduling.list_scheduling import start_in_order
 from edgeengine.scheduling.view import View
+from edgeengine.scheduling.weakly_hard import is_guaranteed
 
 
 def urgency(job: Job) -> tuple[int, int, int, int, int]:
@@ -27,5 +28,5 @@ class Edf:
 
     def decide(self, view: View, now: int) -> list[AnyAction]:
         first, busy = start_guaranteed(view, now)
-        rest = (j for j in view.ready if j.task.guarantee is None)
+        rest = (j for j in view.ready if not is_guaranteed(j))
         return first + start_in_order(view, sorted(rest, key=urgency), now, self.early_drop, busy)

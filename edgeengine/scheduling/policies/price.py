@@ -17,6 +17,7 @@ from edgeengine.scheduling.reservations import FAR_NS, Timeline
 from edgeengine.scheduling.rolling_plan import RollingPlan
 from edgeengine.scheduling.slack import awaited_ns
 from edgeengine.scheduling.view import Policy, View
+from edgeengine.scheduling.weakly_hard import as_skips, is_guaranteed
 
 
 class Price:
@@ -47,7 +48,7 @@ class Price:
             return self._instead.decide(view, now)
         actions, ready = sift(view, now, "hopeless")
         if actions:
-            return actions  # asked again at once, when they have ended
+            return as_skips(view, actions)  # asked again at once, when they have ended
         extra = [j for j in ready if j.deadline_ns is None or j.task.train]
         if self._outdated(view, self._plan, now, bool(extra)):
             self._plan.make(view, now)
@@ -80,7 +81,7 @@ class Price:
         for line in plan.distinct:
             for entry in line.startable():
                 piece = plan.piece(entry)
-                if entry.task.guarantee is not None:
+                if entry.job is not None and is_guaranteed(entry.job):
                     continue
                 if piece is not None and entry.job not in started and view.can_start(entry.processor, now, busy):
                     started.add(entry.job)
