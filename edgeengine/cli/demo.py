@@ -33,6 +33,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Five real models under deadlines on this machine: cut, profiled, planned, run live, and simulated from the profile."""
+    from edgeengine.cli.lessons import Lessons, print_learned
     from edgeengine.cli.plan import print_plan
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.cli.run import run_live
@@ -54,7 +55,19 @@ def command(
         bundles = open_or_build(tasks, store, show.sources, bar)
         prepared = measured_plan(tasks, bundles, store, show.sources, bar, fresh=fresh)
     digest, plan_digest = _write_profile(folder, prepared)
-    live = run_live(tasks, prepared.plan, bundles, show.sources, policy, seconds, watch=show.task)
+    lessons = Lessons(show, bundles[show.learner], folder / "learned", seconds)
+    live = run_live(
+        tasks,
+        prepared.plan,
+        bundles,
+        show.sources,
+        policy,
+        seconds,
+        watch=show.task,
+        state=lessons.folder,
+        meanwhile=lessons.teach,
+    )
+    learned = lessons.result()
     about = {"policy": policy, "seconds": seconds, "device": prepared.plan.device}
     counted = tally(tasks, live.jobs)
     live_document = run_document(counted.rows(live.released), mode="live", interrupted=live.interrupted, **about)
@@ -76,6 +89,7 @@ def command(
                 "live": live_document,
                 "simulated": simulated_document,
                 "recognised": recognised,
+                "learned": learned,
                 "profile_sha256": digest,
                 "plan_sha256": plan_digest,
                 "workload": str(show.workload),
@@ -87,6 +101,7 @@ def command(
         print_rows("simulated from the profile", simulated_document["tasks"], foreseen.causes)  # type: ignore[arg-type]
         _print_verdict(live_document["tasks"], simulated_document["tasks"])  # type: ignore[arg-type]
         _print_recognised(recognised)
+        print_learned(learned)
         note(f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/plan.json --policy fifo")
     if live.interrupted:
         sys.exit(130)
@@ -130,6 +145,7 @@ def _recognised(show: Any, results: list[Any]) -> list[dict[str, object]]:
 
 def _print_verdict(live: list[dict[str, Any]], simulated: list[dict[str, Any]]) -> None:
     """The two figures to look for: were the deadlines kept, and how near came the simulation?"""
+    live, simulated = ([t for t in rows if t["criticality"] != "train"] for rows in (live, simulated))
     met, released = sum(t["met"] for t in live), sum(t["released"] for t in live)
     off = {
         a["task"]: abs(b["p50_ms"] / a["p50_ms"] - 1) for a, b in zip(live, simulated, strict=True) if a["p50_ms"] and b["p50_ms"]

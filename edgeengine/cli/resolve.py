@@ -29,6 +29,7 @@ Progress = Callable[[str, float], None]
 def open_or_build(workload: Workload, state: Path, sources: dict[str, Source], progress: Progress) -> dict[str, Bundle | None]:
     """The bundle of every task that has a model; an .onnx is built into STATE/bundles once per content and shapes."""
     bundles: dict[str, Bundle | None] = {}
+    trained = {t.model for t in workload.tasks if t.is_training and t.model is not None}
     for i, task in enumerate(workload.tasks):
         if task.model is None:
             bundles[task.name] = None
@@ -36,8 +37,21 @@ def open_or_build(workload: Workload, state: Path, sources: dict[str, Source], p
             bundles[task.name] = open_bundle(task.model)
         else:
             progress(f"building {task.name}", i / len(workload.tasks))
-            bundles[task.name] = _build(task, state, sources)
+            bundles[task.name] = _trainable(task, state) if task.model in trained else _build(task, state, sources)
     return bundles
+
+
+def _trainable(task: Task, state: Path) -> Bundle:
+    """The bundle with training graphs, one for the tasks that serve the model and the one that trains it."""
+    from edgeengine.gradients import Request, build_trainable
+
+    request = Request(train="all", optimizer="adamw")
+    return _cached(
+        Path(task.model or ""),
+        state,
+        f"trainable {request}",
+        lambda folder: build_trainable(task.model or "", folder, request, parts=1),
+    )
 
 
 def _build(task: Task, state: Path, sources: dict[str, Source]) -> Bundle:
@@ -53,11 +67,23 @@ def cached_build(
     progress: Progress | None = None,
 ) -> Bundle:
     """The bundle in STATE/bundles of this model (external weights included), these shapes and values to verify with."""
-    from edgeengine.graph import build_bundle, load_model
+    from edgeengine.graph import build_bundle
 
-    key = hashlib.sha256(f"{edgeengine.__version__} {load_model(model).sha256} {sorted(shapes.items())}".encode())
+    about = hashlib.sha256(f"{sorted(shapes.items())}".encode())
     for name, array in sorted(inputs.items()):
-        key.update(f" {name} {array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+        about.update(f" {name} {array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())
+
+    def build(folder: Path) -> Bundle:
+        return build_bundle(model, folder, shapes=shapes, inputs=inputs, progress=progress)
+
+    return _cached(model, state, about.hexdigest(), build)
+
+
+def _cached(model: Path, state: Path, about: str, build: Callable[[Path], Bundle]) -> Bundle:
+    """What `build` makes of the model, kept by what decides it."""
+    from edgeengine.graph import load_model
+
+    key = hashlib.sha256(f"{edgeengine.__version__} {load_model(model).sha256} {about}".encode())
     folder = state / "bundles" / f"{model.stem}-{key.hexdigest()[:16]}.edge"
     if folder.is_dir():
         try:
@@ -65,7 +91,7 @@ def cached_build(
         except UserError:  # damaged, or of another schema: nobody's work but ours
             shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    return build_bundle(model, folder, shapes=shapes, inputs=inputs, progress=progress)
+    return build(folder)
 
 
 def _example_inputs(task: Task, shapes: Mapping[str, tuple[int, ...]], sources: dict[str, Source]) -> dict[str, np.ndarray]:

@@ -13,8 +13,10 @@ from edgeengine.cli.console import Json, State, note, print_json, print_rows, pr
 from edgeengine.cli.options import OPTION_HELP, parse_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgeengine.bundle import Bundle
-    from edgeengine.engine import JobResult
+    from edgeengine.engine import Engine, JobResult
     from edgeengine.events import LogLine
     from edgeengine.io import Source
     from edgeengine.scheduling import Job
@@ -76,7 +78,7 @@ def command(
         else:
             prepared = measured_plan(tasks, bundles, folder, {}, bar, options=parse_options(option))
             chosen, rows, machine = prepared.plan, prepared.rows, prepared.machine
-    live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed, strict=strict)
+    live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed, strict=strict, state=folder / "learned")
     counted = tally(tasks, live.jobs)
     document = run_document(
         counted.rows(live.released), mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
@@ -119,10 +121,13 @@ def run_live(
     seed: int = 0,
     watch: str | None = None,
     strict: bool = False,
+    state: Path | None = None,
+    meanwhile: Callable[[Engine], None] | None = None,
 ) -> Live:
     """Run until the last job ended or Ctrl-C; the workers are joined either way. `watch`: a task whose results are kept.
 
-    `strict` raises DeviceError where a node of a planned subgraph would run on another provider than planned.
+    `state`: a folder to learn in, for tasks that train. `meanwhile` is called once it runs. `strict` raises DeviceError where a
+    node of a planned subgraph would run on another provider than planned.
     """
     from edgeengine.devices.providers import load_providers
     from edgeengine.engine import Engine
@@ -132,16 +137,22 @@ def run_live(
         engine = Engine(
             tasks, plan, policy=policy, seconds=seconds, seed=seed, sources=sources, keep_jobs=True, keep_log=True,
             bundles={name: b for name, b in bundles.items() if b is not None}, providers=load_providers(strict=strict),
+            state=state,
         )  # fmt: skip
         live.jobs, live.log = engine.jobs, engine.log
         stream = engine.results(watch) if watch is not None else None
         note(f"running for {seconds:g} s …")
         with engine:
+            if meanwhile is not None:
+                meanwhile(engine)
             engine.wait()
     except KeyboardInterrupt:
         live.interrupted = True
-    if engine is not None:
-        live.released, live.abandoned = engine.released, engine.abandoned
+    if engine is not None:  # what the engine added for itself is in the log alone
+        named = {t.name for t in tasks.tasks}
+        live.jobs = [j for j in live.jobs if j.task.name in named]
+        live.abandoned = engine.abandoned
+        live.released = {name: n for name, n in engine.released.items() if name in named}
     if stream is not None:
         live.results += stream
     return live

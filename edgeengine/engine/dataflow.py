@@ -27,13 +27,16 @@ LAGGARDS = 64  # a child that may not be drawn is given up this many jobs behind
 
 
 class JobData:
-    """What travels with a job: what its caller gave, the tensors made so far (None until it starts), who waits for it."""
+    """What travels with a job: what its caller gave, the tensors made so far (None until it starts), who waits for it, and the
+    version of the weights that made them.
+    """
 
-    __slots__ = ("future", "given", "tensors")
+    __slots__ = ("future", "given", "tensors", "version")
 
     def __init__(self, given: Tensors | None = None, future: JobFuture | None = None):
         self.given, self.future = given, future
         self.tensors: Tensors | None = None
+        self.version = ""
 
 
 class TaskData:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +17,15 @@ from edgeengine.clock import ORDER_MAIN, Clock, MonotonicClock
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.engine.dataflow import DataFlow, JobData
 from edgeengine.engine.health import Samples
+from edgeengine.engine.learning import (
+    PUBLISH,
+    Training,
+    find_trainings,
+    load_training,
+    serve_versions,
+    trains,
+    with_publishing,
+)
 from edgeengine.engine.loading import load_executables, open_bundles, open_sources
 from edgeengine.engine.priming import prime_windows
 from edgeengine.engine.result import JobFuture, JobResult, ResultStream
@@ -25,12 +34,14 @@ from edgeengine.engine.timer import Timer
 from edgeengine.engine.watchdog import CHECK_NS, Watchdog
 from edgeengine.engine.worker import Worker
 from edgeengine.errors import InternalError, UserError
-from edgeengine.events import Cancelled, LogLine, Released
+from edgeengine.events import Cancelled, LogLine, Released, VersionReady
 from edgeengine.io import Sink, Source, opened
 from edgeengine.planning import load_plan
 from edgeengine.scheduling import Job, Policy, Scheduler, make_policy
 from edgeengine.scheduling.drift import Drift
 from edgeengine.spec import Plan
+from edgeengine.training.learner import Learner, Settings
+from edgeengine.training.store import VersionRecord
 from edgeengine.workload import Releases, Workload, load_workload
 
 LEAD_NS = 5_000_000  # between the start of the threads and the first release
@@ -55,6 +66,7 @@ class Engine:
         sources: sources for `inputs = "source:NAME"`, by NAME.
         sinks: where the JobResult of each ended job of a task goes, by task. Sources and sinks that hold something open are
             opened on entering and closed at the end.
+        state: a folder to learn in; without one, training tasks of bundles do nothing. `learning`: how, by training task.
         clock, providers: replaced in tests.
         check_outputs: a job whose outputs hold NaN fails (training excepted). False for models that mean it.
         hang_s: a run is given up once it takes longer than this and than ten times its p99; see `abandoned`.
@@ -74,6 +86,8 @@ class Engine:
         bundles: dict[str, Bundle] | None = None,
         sources: dict[str, Source] | None = None,
         sinks: dict[str, Sink] | None = None,
+        state: Path | None = None,
+        learning: dict[str, Settings] | None = None,
         clock: Clock | None = None,
         providers: dict[str, Provider] | None = None,
         check_outputs: bool = True,
@@ -87,7 +101,13 @@ class Engine:
         self._clock: Clock = clock or MonotonicClock()
         self._providers = providers if providers is not None else load_providers()
         self._bundles = open_bundles(workload, plan, bundles or {})
-        self._data = DataFlow(workload, self._bundles, open_sources(workload, self._bundles, sources or {}))
+        self._trainings = find_trainings(workload, self._bundles, state, learning or {})
+        idle = {t.name for t in workload.tasks if t.is_training and trains(self._bundles[t.name])} - self._trainings.keys()
+        workload = with_publishing(workload, self._trainings)
+        # Training reads the sample store, not a source.
+        self._bundles = {n: b for n, b in self._bundles.items() if n not in idle and _of(self._trainings, n) is None}
+        fed = {t.name: self._bundles.get(t.name) for t in workload.tasks}
+        self._data = DataFlow(workload, fed, open_sources(workload, fed, sources or {}))
         self._sinks = dict(sinks or {})
         for name in self._sinks:
             if name not in self._data.tasks:
@@ -104,6 +124,7 @@ class Engine:
             raise UserError(f"Engine: hang_s must be a positive number, not {hang_s!r}")
         stop_ns = None if seconds is None else round(seconds * 1e9)
         self._runtime = Runtime(scheduler, Drift(plan), self._clock, stop_ns, self._ended, self._tell_waiting)
+        self._runtime.has_work = lambda task: task not in idle and _has_work(_of(self._trainings, task), task)
         self._watchdog = Watchdog(self._runtime, plan, round(hang_s * 1e9))
         self._runtime.cut_short = self._watchdog.cut_short
         self._timer = Timer(self._runtime, Releases(workload, stop_ns, seed), self._watchdog)
@@ -117,6 +138,9 @@ class Engine:
         self._running = self._closed = False
         self._keep_jobs = keep_jobs
         self._samples = Samples(check_outputs)
+        self._on_version: Callable[[str, str], None] | None = None
+        for training in self._trainings.values():
+            training.on_swap = self._swapped
         self.jobs: list[Job] = []
         self.abandoned: tuple[str, ...] = ()
 
@@ -135,6 +159,8 @@ class Engine:
 
     def _start(self) -> None:
         executables = load_executables(self._plan, self._bundles, self._providers)
+        serve_versions(self._plan, self._bundles, self._trainings, executables)
+        load_training(self._plan, self._trainings, executables)
         self._ends.enter_context(opened([*self._data.sources(), *self._sinks.values()]))
         prime_windows(self._workload, self._plan, self._data, executables)
         for index, processor in enumerate(self._plan.processors):
@@ -245,6 +271,42 @@ class Engine:
         self._runtime.step(release)
         return future
 
+    def learn(self, task: str, inputs: dict[str, np.ndarray], label: object, *, domain: str = "user") -> range:
+        """Give labelled samples to what trains the model of `task`; they are safe on the disk when this returns.
+
+        Args:
+            task: a training task, or one that runs the model it trains.
+            inputs: one array per model input, samples along the first axis.
+            label: as the loss wants it, one per sample; a single one may be a scalar.
+            domain: whom or where they come from, by which they can be deleted.
+
+        Returns their numbers. Raises UserError for a task that nothing trains, and for samples that do not fit.
+        """
+        training = self._training(task)
+        numbers = training.learner.learn(inputs, np.atleast_1d(np.asarray(label)), domain=domain)
+        if self._running:
+            self._runtime.wake_training()
+        return numbers
+
+    def versions(self, task: str | None = None) -> tuple[VersionRecord, ...]:
+        """The versions published so far, oldest first; `task` may be left out where one model trains."""
+        return self._training(task).learner.versions
+
+    def rollback(self, task: str | None = None) -> str:
+        """Put the version before into service, from the next job on; returns its name, "" for the bundle's own weights.
+
+        Raises UserError where there is none.
+        """
+        return self._training(task).learner.rollback()
+
+    def on_version(self, call: Callable[[str, str], None]) -> None:
+        """Have `call(training task, version)` called, on a thread of its own, whenever another version serves."""
+        self._on_version = call
+
+    def learner(self, task: str | None = None) -> Learner:
+        """What trains the model of `task`: its samples, steps and versions."""
+        return self._training(task).learner
+
     def results(self, task: str) -> ResultStream:
         """The results of `task` from now on, in order of end; read it on a thread of yours. All callers share one stream."""
         if task not in self._data.tasks:
@@ -257,6 +319,16 @@ class Engine:
         return self._runtime.scheduler.released
 
     # ---- inside ----
+
+    def _training(self, task: str | None) -> Training:
+        if task is None and len(self._trainings) == 1:
+            return next(iter(self._trainings.values()))
+        bundle = self._bundles.get(task) if task is not None else None
+        for name, training in self._trainings.items():
+            if task == name or (bundle is not None and bundle.hash == training.learner.bundle.hash):
+                return training
+        known = ", ".join(self._trainings) or "none: give Engine(…, state=FOLDER) and a task of kind train"
+        raise UserError(f"no training task for {task!r}; there are {known}")
 
     def _check(self) -> None:
         """Raises what ended one of our threads."""
@@ -274,6 +346,13 @@ class Engine:
     def _cancel(self, task: str, index: int) -> None:
         self._runtime.step(lambda now: Cancelled(now, task, index))
 
+    def _swapped(self, task: str, version: str) -> None:
+        if self._running:
+            self._runtime.step(lambda now: VersionReady(now, task, version))
+        if self._on_version is not None:
+            call = self._on_version
+            self._call_back(lambda: call(task, version))
+
     def _call_back(self, code: Callable[[], Any]) -> None:
         """On the callback thread; on the caller's when the engine is closed and has none any more."""
         if self._closed or self._callbacks is None:
@@ -286,7 +365,7 @@ class Engine:
         stream, sink = self._streams.get(job.task.name), self._sinks.get(job.task.name)
         future = self._data.of(job).future
         if stream is not None or sink is not None or future is not None:
-            result = JobResult.of(job, self._data.outputs(job))
+            result = JobResult.of(job, self._data.outputs(job), self._data.of(job).version)
             if sink is not None:
                 sink.submit(result)
             if stream is not None:
@@ -296,6 +375,15 @@ class Engine:
         self._data.forget(job)
         if self._keep_jobs:
             self.jobs.append(job)
+
+
+def _of(trainings: Mapping[str, Training], task: str) -> Training | None:
+    """The training that `task` is part of."""
+    return trainings.get(task.removesuffix(PUBLISH))
+
+
+def _has_work(training: Training | None, task: str) -> bool:
+    return training is None or training.ready(task)
 
 
 _quieted: list[float] = []  # one entry per engine that serves: the switch interval it found

@@ -15,6 +15,7 @@ from edgeengine.devices import device_id
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.devices.providers.base import Tensors
 from edgeengine.engine.dataflow import run_inputs
+from edgeengine.engine.learning import plan_training, settings_of, trains
 from edgeengine.engine.loading import open_sources
 from edgeengine.engine.overheads import measure_overheads
 from edgeengine.engine.rehearse import rehearse, rehearsed_plan, rehearsed_rows
@@ -70,6 +71,7 @@ def prepare(
     fresh: bool = False,
 ) -> Prepared:
     """Measure and plan. Back-to-back rows already in `store` are used as they are, unless `fresh`; new rows are put there.
+    Micro-steps of training are measured on samples drawn at random.
 
     Raises UserError for a workload that mixes models and stated latencies, PlanInfeasible when a task can run nowhere.
     """
@@ -101,7 +103,8 @@ class _Preparation:
         rows, tasks = [], []
         inputs = example_inputs(self.workload, self.bundles, self.sources)
         providers = load_providers()
-        for i, task in enumerate(self.workload.tasks):
+        training = [t for t in self.workload.tasks if t.is_training and trains(self.bundles[t.name])]
+        for i, task in enumerate(t for t in self.workload.tasks if t not in training):
             self._report(f"profiling {task.name}", i / len(self.bundles))
             measured = self._back_to_back(self.bundles[task.name], inputs[task.name], providers)
             rows += measured
@@ -112,6 +115,11 @@ class _Preparation:
             task_plans = make_plan(tasks, self.usable)
         except PlanInfeasible as e:
             raise PlanInfeasible("; ".join([str(e), *warnings])) from e
+        for task in training:
+            self._report(f"measuring the micro-steps of {task.name}", 0.0)
+            task_plans += plan_training(
+                task.name, self.bundles[task.name], self.usable, settings_of(self.workload).get(task.name)
+            )
         _close(providers)  # sessions are made anew below: their creation and memory are measured, not a cache
         draft = Plan(SCHEMA, self.device, self.workload.sha256, tuple(self.usable), tuple(task_plans))
         self._report("measuring the engine itself", 0.0)
@@ -160,6 +168,8 @@ def example_inputs(workload: Workload, bundles: dict[str, Bundle], sources: dict
     opened = open_sources(workload, dict(bundles), sources)
     made = {}
     for task in workload.tasks:
+        if task.is_training and trains(bundles[task.name]):
+            continue  # it reads the sample store
         specs = run_inputs(bundles[task.name])
         carried, source = set(task.carry.values()), opened[task.name]
         tensors: Tensors = dict(source.read(0, 0)) if source is not None else {}

@@ -18,6 +18,7 @@ class JobResult(msgspec.Struct, frozen=True):
 
     `outputs` holds the model's outputs by name, empty unless the job finished (met or late). Times are nanoseconds
     since the engine started; `start_ns` is None if no subgraph of it began, `deadline_ns` is None where there is none.
+    `version` names the learned weights that made the outputs, "" for the bundle's own.
     """
 
     task: str
@@ -29,13 +30,14 @@ class JobResult(msgspec.Struct, frozen=True):
     start_ns: int | None
     finish_ns: int
     deadline_ns: int | None
+    version: str = ""
 
     @classmethod
-    def of(cls, job: Job, outputs: dict[str, np.ndarray]) -> JobResult:
+    def of(cls, job: Job, outputs: dict[str, np.ndarray], version: str = "") -> JobResult:
         assert job.finish_ns is not None
         return cls(
             job.task.name, job.index, job.outcome, job.cause, outputs, job.release_ns, job.start_ns, job.finish_ns,
-            job.deadline_ns,
+            job.deadline_ns, version,
         )  # fmt: skip
 
     @property

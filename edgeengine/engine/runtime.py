@@ -8,12 +8,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from edgeengine.clock import ORDER_MAIN, Clock, Mailbox
 from edgeengine.errors import InternalError, UserError
-from edgeengine.events import AnyAction, AnyEvent, Cancel, Cancelled, EstimateChanged, Finished, Hold, Start, Wake
+from edgeengine.events import (
+    AnyAction,
+    AnyEvent,
+    Cancel,
+    Cancelled,
+    EstimateChanged,
+    Finished,
+    Hold,
+    Released,
+    Start,
+    Wake,
+)
 from edgeengine.scheduling import Job, Scheduler
 from edgeengine.scheduling.drift import Drift
-from edgeengine.scheduling.follow_up import follow_ups
+from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 
 STOP = object()
 
@@ -41,6 +54,8 @@ class Runtime:
         self.cut_short: Callable[[str, int], None] = lambda task, index: None  # the running job; see Watchdog
         self.timer: Mailbox | None = None
         self.drained = clock.mailbox(ORDER_MAIN, 0)
+        self.has_work: Callable[[str], bool] = lambda task: True  # whether a training task has a batch ready
+        self._resting: dict[str, int] = {}  # training task -> index of the job it will release when it has
         self.failure: BaseException | None = None  # of the scheduler or a thread of ours: the run is over
         self.closing = False
         self._over = False
@@ -97,12 +112,42 @@ class Runtime:
     def _follow(self, now: int, ended: list[Job], processor: str | None, drifted: Sequence[EstimateChanged] = ()) -> Start | None:
         """Step what follows from the last step, at the same instant; adds to `ended`."""
         own = None
-        pending = [*drifted, *follow_ups(self.scheduler, now, self.stop_ns, self.released_all)]
+        first = self._with_work(follow_ups(self.scheduler, now, self.stop_ns, self.released_all), now)
+        pending: list[AnyEvent] = [*drifted, *first]
         for event in pending:
             own = self._perform(self.scheduler.step(event), processor) or own
             ended += self.scheduler.ended
-            pending += follow_ups(self.scheduler, now, self.stop_ns, self.released_all)
+            pending += self._with_work(follow_ups(self.scheduler, now, self.stop_ns, self.released_all), now)
         return own
+
+    def _with_work(self, events: list[AnyEvent], now: int) -> list[AnyEvent]:
+        """Without the releases of training tasks that have nothing to do yet; with those of resting ones that have."""
+        found: list[AnyEvent] = []
+        for event in events:
+            if isinstance(event, Released) and not self.has_work(event.task):
+                self._resting[event.task] = event.index
+            else:
+                found.append(event)
+        return found + self._rested(now)
+
+    def _rested(self, now: int) -> list[AnyEvent]:
+        if self.stop_ns is not None and now >= self.stop_ns:
+            return []
+        ready = [task for task in self._resting if self.has_work(task)]
+        return [Released(now, task, self._resting.pop(task), now) for task in ready]
+
+    def start_training(self) -> None:
+        """The first step of every training task, where there is something to learn from."""
+        for event in first_training_releases(self.scheduler.tasks.values()):
+            self._resting[event.task] = event.index
+        self.wake_training()
+
+    def wake_training(self) -> None:
+        """Release the next steps of the training tasks that rest and have work now."""
+        with self._lock:
+            ready = self._rested(self.now())
+        for event in ready:
+            self.step(lambda now, e=event: msgspec.structs.replace(e, at_ns=now, release_ns=now))  # type: ignore[misc]
 
     def _report(self, ended: list[Job], over: bool) -> None:
         for job in ended:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import heapq
 import threading
 
-import msgspec
-
 from edgeengine.clock import ORDER_RELEASE
 from edgeengine.devices.threads import TIMER_PRIORITY, real_time
 from edgeengine.engine.runtime import STOP, Runtime
 from edgeengine.engine.watchdog import LOOK, Watchdog
 from edgeengine.events import Released, Time
-from edgeengine.scheduling.follow_up import first_training_releases
 from edgeengine.workload import Releases
 
 
@@ -34,8 +31,7 @@ class Timer:
         real_time(TIMER_PRIORITY)
         if self._wait(0):
             return
-        for event in first_training_releases(runtime.scheduler.tasks.values()):
-            runtime.step(lambda now, e=event: msgspec.structs.replace(e, at_ns=now))  # type: ignore[misc]
+        runtime.start_training()
         while True:
             self._release_due()
             if self._releases.next_ns is None and not runtime.released_all:

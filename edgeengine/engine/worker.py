@@ -106,6 +106,8 @@ class Worker:
         clock, begin, run = self._runtime.clock, self._begin[key], self._executables[key]
         if begin is not None:
             run = begin()
+            if hasattr(run, "version"):
+                self._data.of(job).version = run.version
             watched.terminate = run.terminate
             if job.cancelling:  # since before that: whoever cancelled could not see this run
                 run.terminate()

@@ -12,6 +12,7 @@ from edgeengine.errors import UserError
 from edgeengine.gradients import lora
 from edgeengine.gradients.differentiate import Backward, differentiate, pruned
 from edgeengine.gradients.formulations import Chooser
+from edgeengine.gradients.head import Head, find_head
 from edgeengine.gradients.looking import Look, Sizes, look
 from edgeengine.gradients.losses import Loss, LossOptions, find_loss
 from edgeengine.gradients.optimizers import find_optimizer, gradient_of, next_of, optimizer_graph
@@ -51,6 +52,7 @@ class TrainingGraphs:
     """`parameters` maps what trains to its shape, `start` those of them that are not the model's own to their values.
 
     `statistics` are the running statistics that a step updates; `decays` the parameters that weight decay belongs to.
+    `head` is the last layer where it is linear, `features` the model up to it.
     """
 
     gradient: onnx.ModelProto
@@ -71,6 +73,8 @@ class TrainingGraphs:
     path: dict[str, int]
     frozen: int
     notes: tuple[str, ...]
+    head: Head | None = None
+    features: onnx.ModelProto | None = None
 
 
 def training_graphs(source: onnx.ModelProto, sizes: Sizes, request: Request, what: str) -> TrainingGraphs:
@@ -91,6 +95,8 @@ def training_graphs(source: onnx.ModelProto, sizes: Sizes, request: Request, wha
     adapters = lora.insert(copy, selection.lora, selection.alpha, opset) if selection.lora else []
     trained = [*selection.direct, *(n for a in adapters for n in (a.a, a.b))]
     seen = expanded(copy, sizes, trained)
+    head = None if adapters else find_head(copy.graph, prediction, held)
+    features = _model(copy, seen, copy.graph.node, [], [head.features], {}) if head else None
     total, label, sizes = _append_loss(copy, seen, prediction, loss, request.options, opset, sizes)
     seen = look(copy, sizes)
     if request.update_statistics:
@@ -125,6 +131,8 @@ def training_graphs(source: onnx.ModelProto, sizes: Sizes, request: Request, wha
         path=dict(sorted(backward.path.items(), key=lambda item: (-item[1], item[0]))),
         frozen=sum(1 for p in candidates if p not in reached),
         notes=tuple(notes),
+        head=head,
+        features=features,
     )
 
 

@@ -29,14 +29,15 @@ from edgeengine.graph.study import Study
 from edgeengine.graph.tensors import external_slice, is_external
 from edgeengine.graph.weights import Weights
 from edgeengine.spec.tensor import TensorSpec
-from edgeengine.spec.training import Statistic, TrainedTensor, TrainingSpec
+from edgeengine.spec.training import HeadSpec, Statistic, TrainedTensor, TrainingSpec
 
-GRADIENT, EVALUATION, OPTIMIZER, STEP, MERGE = (
+GRADIENT, EVALUATION, OPTIMIZER, STEP, MERGE, FEATURES = (
     "train_gradient.onnx",
     "train_evaluation.onnx",
     "train_optimizer.onnx",
     "train_step.onnx",
     "train_merge.onnx",
+    "train_features.onnx",
 )
 ADAPTERS = "weights/adapters.safetensors"
 
@@ -88,6 +89,8 @@ def write_training(seen: Study, weights: Weights, folder: Path, request: Request
     written = {GRADIENT: graphs.gradient, EVALUATION: graphs.evaluation, OPTIMIZER: graphs.optimizer, STEP: step}
     for name, proto in written.items():
         _write(folder / name, proto, source, references)
+    if graphs.features is not None:
+        _write(folder / FEATURES, graphs.features, source, references)
     if graphs.adapters:
         known = {**references, **graphs.start}
         _write(
@@ -181,4 +184,17 @@ def _spec(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto], re
         path=graphs.path,
         frozen=graphs.frozen,
         notes=graphs.notes,
+        head=_head(graphs, references),
     )
+
+
+def _head(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto]) -> HeadSpec | None:
+    head = graphs.head
+    if head is None:
+        return None
+    weight, bias = references[head.weight], references[head.bias]
+    width, classes = reversed(weight.dims) if head.transposed else weight.dims
+    return HeadSpec(
+        FEATURES, head.features, head.weight, external_slice(weight)[1], head.bias, external_slice(bias)[1],
+        tuple(bias.dims), head.transposed, width, classes,
+    )  # fmt: skip

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgeengine.events import AnyAction, Drop, Start
+from edgeengine.events import AnyAction, Drop, Start, Wake
 from edgeengine.scheduling.dropping import CANNOT_FINISH
 from edgeengine.scheduling.job import Job, Move
+from edgeengine.scheduling.slack import awaited_ns
 from edgeengine.scheduling.view import View
 
 
@@ -33,11 +34,17 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool, 
             if not early_drop:
                 break
             continue
-        for best in task.fastest[job.position]:
-            p = best.processor
+        best, release_ns = None, None
+        for move in task.fastest[job.position]:
+            p = move.processor
             if not (p.mask & busy) and p.held_until_ns <= now:
-                break
-        else:
+                release_ns = awaited_ns(view, job, move, now, busy)
+                if release_ns is None:
+                    best = move
+                    break
+        if best is None:
+            if release_ns is not None:
+                actions.append(Wake(release_ns))
             continue
         if best.left_ns > slack_ns:
             awaited = _in_time_elsewhere(view, started, job, job.due_ns, now)
@@ -46,9 +53,9 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool, 
                 continue
             if early_drop:
                 continue
-        busy |= p.mask
+        busy |= best.processor.mask
         started.append(best)
-        actions.append(Start(task.name, job.index, best.subgraph, p.name))
+        actions.append(Start(task.name, job.index, best.subgraph, best.processor.name))
     return actions
 
 

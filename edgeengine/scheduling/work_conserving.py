@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgeengine.events import AnyAction, Start
+from edgeengine.events import AnyAction, Start, Wake
 from edgeengine.scheduling.job import Job
+from edgeengine.scheduling.slack import awaited_ns
 from edgeengine.scheduling.view import View
 
 
@@ -20,9 +21,17 @@ def start_by_priority(view: View, jobs: Iterable[Job], now: int) -> list[AnyActi
     for job in jobs:
         if busy == view.all_mask:
             break
+        waits: list[int] = []
         for move in job.task.fastest[job.position]:
-            if view.can_start(move.processor, now, busy):
+            if not view.can_start(move.processor, now, busy):
+                continue
+            release_ns = awaited_ns(view, job, move, now, busy)
+            if release_ns is None:
                 busy |= move.processor.mask
                 actions.append(Start(job.task.name, job.index, move.subgraph, move.processor.name))
                 break
+            waits.append(release_ns)
+        else:
+            if waits:
+                actions.append(Wake(min(waits)))
     return actions

@@ -30,6 +30,25 @@ class Statistic(msgspec.Struct, frozen=True):
     next: str
 
 
+class HeadSpec(msgspec.Struct, frozen=True):
+    """The last layer y = x W + b, where it is linear: what a closed-form solution replaces.
+
+    The graph `features` takes the model's inputs and gives `tensor`, x, float32 [batch, width]. `weight` names W, [width,
+    classes], or [classes, width] where `transposed`; `bias` names b. Both start in weights/base.bin at their offsets.
+    """
+
+    features: str
+    tensor: str
+    weight: str
+    weight_offset: int
+    bias: str
+    bias_offset: int
+    bias_shape: tuple[int, ...]
+    transposed: bool
+    width: int
+    classes: int
+
+
 class GradientPart(msgspec.Struct, frozen=True):
     """A run of the gradient graph, or of one part of it after those before: plain tensors pass between.
 
@@ -52,10 +71,10 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those are what a version holds in
     their place.
 
-    `parts` are the runs of the gradient graph that were measured, bounded in time where it was cut: in order they give what
-    `gradient` gives. `optimizer_ns` is the optimizer's time, 0 where it was not measured. `forms` are the formulations that
-    were chosen (CHOICE@OUTPUT of a node); `path` counts the operators that gradients pass through; `frozen` the parameters
-    that stay as they are.
+    `head` is there where the last layer can be solved for in closed form. `parts` are the runs of the gradient graph that were
+    measured, bounded in time where it was cut: in order they give what `gradient` gives. `optimizer_ns` is the optimizer's
+    time, 0 where it was not measured. `forms` are the formulations that were chosen (CHOICE@OUTPUT of a node); `path` counts
+    the operators that gradients pass through; `frozen` the parameters that stay as they are.
     """
 
     gradient: str
@@ -82,10 +101,12 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     path: dict[str, int] = {}
     frozen: int = 0
     notes: tuple[str, ...] = ()
+    head: HeadSpec | None = None
     parts: tuple[GradientPart, ...] = ()
     optimizer_ns: int = 0
 
     @property
     def files(self) -> tuple[str, ...]:
         whole = (self.gradient, self.evaluation, self.optimizer, self.step, self.merge, self.adapters)
-        return tuple(dict.fromkeys(f for f in (*whole, *(p.file for p in self.parts)) if f))
+        features = (self.head.features,) if self.head is not None else ()
+        return tuple(dict.fromkeys(f for f in (*whole, *features, *(p.file for p in self.parts)) if f))

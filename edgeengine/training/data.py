@@ -66,6 +66,12 @@ def split(examples: Examples, holdout: float, rng: np.random.Generator) -> tuple
     return examples.pick(order[count:]), examples.pick(order[:count])
 
 
+def joined(one: Examples, other: Examples) -> Examples:
+    """The examples of both, one after the other."""
+    inputs = {n: np.concatenate([a, other.inputs[n]]) for n, a in one.inputs.items()}
+    return Examples(inputs, np.concatenate([one.label, other.label]))
+
+
 def batches(examples: Examples, size: int, rng: np.random.Generator) -> Iterator[Examples]:
     """Endless shuffled batches: every pass over the data in a new order, what is too few at its end left out."""
     size = min(size, len(examples))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeengine.errors import UserError
-from edgeengine.training.data import Examples, batches, split
+from edgeengine.training.data import Examples, batches, joined, split
 from edgeengine.training.schedule import learning_rate
 from edgeengine.training.trainer import Trainer
 
@@ -36,9 +36,12 @@ def finetune(
     warmup: int = 0,
     holdout: float = 0.2,
     seed: int = 0,
+    rehearse: Callable[[np.random.Generator], Examples] | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> FinetuneResult:
     """Train for `steps` steps of `batch` examples and evaluate on the share `holdout` kept aside.
+
+    `rehearse` gives examples of old skills that join each batch.
 
     The same data, arguments and seed give the same version. Raises UserError for arguments and data that do not fit, and
     StepRefused where the loss is not finite.
@@ -54,6 +57,8 @@ def finetune(
     stream = batches(training, batch, rng)
     for step in range(steps):
         part = next(stream)
+        if rehearse is not None:
+            part = joined(part, rehearse(rng))
         rate = learning_rate(schedule, lr, step, steps, warmup)
         result = trainer.step(part.inputs, part.label, rate, micro_batch)
         losses.append(result.loss)

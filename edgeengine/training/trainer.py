@@ -138,9 +138,12 @@ class Trainer:
         mean = loss / stop
         return Evaluation(mean, metric / stop if self.spec.metric == "accuracy" else mean, stop)
 
-    def version(self) -> Arrays:
-        """The tensors that override the bundle's weights of the same names: parameters, statistics, merged adapters."""
-        spec, state = self.spec, self.state
+    def version(self, state: TrainingState | None = None) -> Arrays:
+        """The tensors that override the bundle's weights of the same names: parameters, statistics, merged adapters.
+
+        Of the present state, or one that is given.
+        """
+        spec, state = self.spec, state or self.state
         own = {p.name: state.parameters[p.name] for p in spec.parameters if p.offset >= 0}
         if spec.merge:
             merge = training_session(self.bundle.path / spec.merge)

@@ -140,10 +140,25 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
         raise refuse("probability", "only a task with `after` can have one")
     if task.is_training and (task.after is not None or patterns):
         raise refuse("kind", "a training task is released when its previous step ended; give no pattern and no `after`")
+    if task.learn is not None:
+        _check_learn(task, refuse)
     _check_weakly_hard(task, refuse)
     if not 1 <= task.segments <= MOST_SEGMENTS:
         raise refuse("segments", f"must lie in 1..{MOST_SEGMENTS}, not {task.segments}")
     _check_source(task, by_name, path, refuse)
+
+
+def _check_learn(task: Task, refuse) -> None:  # type: ignore[no-untyped-def]
+    learn = task.learn
+    assert learn is not None
+    if not task.is_training or task.model is None:
+        raise refuse("learn", 'is for a task of kind = "train" with a model')
+    if not (learn.store_kb >= 1 and 0 <= learn.margin < 1 and 0 < learn.lr < 1e6 and 0 < learn.steps_per_sample < 1e6):
+        raise refuse("learn", "needs store_kb of 1 or more, a margin from 0 to 1, lr and steps_per_sample above 0")
+    if not (learn.new >= 0 and learn.old >= 0 and learn.new + learn.old >= 1 and learn.micro_batch >= 1):
+        raise refuse("learn", "needs at least one sample a step, new or old, and a micro_batch of 1 or more")
+    if any(not 0 <= w < 1e12 for w in learn.weights.values()):
+        raise refuse("learn", "weights must not be negative")
 
 
 def _check_weakly_hard(task: Task, refuse) -> None:  # type: ignore[no-untyped-def]

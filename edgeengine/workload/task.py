@@ -36,6 +36,23 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hop: int
 
 
+class Learn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a training task learns: `method` "head" solves the last layer, "gradients" trains; see training.learner.Settings.
+
+    `weights`: what a sample of a domain counts in a solved head. `new` and `old` samples a step, in micro-batches.
+    """
+
+    method: Literal["head", "gradients"] = "head"
+    store_kb: int = 1024
+    margin: float = 0.02
+    weights: dict[str, float] = {}
+    new: int = 4
+    old: int = 28
+    micro_batch: int = 8
+    lr: float = 1e-3
+    steps_per_sample: float = 0.25
+
+
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One task. Times in the file are milliseconds; the properties give nanoseconds.
 
@@ -55,6 +72,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: str | None = None
     probability: float = 1.0
     kind: Literal["inference", "train"] = "inference"
+    learn: Learn | None = None
     shapes: dict[str, str] = {}
     inputs: str | None = None
     range: tuple[int, int] | None = None

@@ -47,7 +47,21 @@ def test_two_moons_are_learned_and_served(moons: tuple[np.ndarray, np.ndarray], 
     assert msgspec.json.decode(again.out)["metric_before"] == result["metric_after"]
 
 
+def test_what_was_kept_is_rehearsed_and_guards(moons: tuple[np.ndarray, np.ndarray], cli: Any) -> None:
+    x, label = moons
+    np.savez("wrong.npz", x=x[:200], label=1 - label[:200])
+    assert cli("trainable", "mlp.onnx", "-o", "mlp.edge").code == 0
+    learn = ("finetune", "mlp.edge", "--store-kb", 64, "--lr", 0.01, "--json")
+    first = msgspec.json.decode(cli(*learn, "--data", "moons.npz", "--steps", 300).out)
+    assert first["serves"] and first["kept_before"] is None
+    more = msgspec.json.decode(cli(*learn, "--data", "moons.npz", "--steps", 20, "--resume", "--rehearse", 16).out)
+    assert more["serves"] and more["kept_after"] >= more["kept_before"] - 0.02
+    bad = msgspec.json.decode(cli(*learn, "--data", "wrong.npz", "--steps", 100, "--resume").out)
+    assert not bad["serves"] and bad["kept_after"] < bad["kept_before"] - 0.1
+
+
 BAD = {
+    "rehearsing nothing": (["finetune", "mlp.edge", "--data", "moons.npz", "--rehearse", "4"], "needs a store"),
     "unknown parameter": (["trainable", "mlp.onnx", "-o", "new.edge", "--train", "fc.weight"], "fc.weight"),
     "unknown loss": (["trainable", "mlp.onnx", "-o", "new.edge", "--loss", "hinge"], "hinge"),
     "unknown batch norm": (["trainable", "mlp.onnx", "-o", "new.edge", "--batch-norm", "on"], "on"),

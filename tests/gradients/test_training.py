@@ -325,4 +325,4 @@ def test_state_of_another_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="another bundle"):
         restored(bundle, start_of(other).tensors())
     with pytest.raises(UserError, match="the version holds"):
-        inference_session(bundle, Trainer(other).version())
+        inference_session(other, Trainer(bundle).version())

@@ -7,7 +7,11 @@ run executes on the calling, pinned thread. No session spins or brings threads b
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
 
 from edgeengine.bundle import Bundle
 from edgeengine.devices.cores import kinds_of
@@ -46,6 +50,18 @@ class CpuProvider:
                 session = create(file, session_options(processor.threads, entries), [self.name])
                 self._sessions[key] = Session(file, session, placement_of(session, self.name))
             return self._sessions[key]
+
+    def load_version(self, bundle: Bundle, step: Step, processor: Processor, version: Mapping[str, np.ndarray]) -> Executable:
+        """As `load`, the weights those of `version` where it has them. The subgraph must read every tensor of it."""
+        file, affinity = subgraph_file(bundle, step), _affinity(processor)
+        options = session_options(processor.threads, {"session.intra_op_thread_affinities": affinity} if affinity else {})
+        if version:
+            # ONNX Runtime reads the arrays while the session is made; a private copy, since an OrtValue aliases its array.
+            held = {n: np.array(a, order="C") for n, a in version.items()}
+            options.add_external_initializers(list(held), [ort.OrtValue.ortvalue_from_numpy(a) for a in held.values()])
+        with self._lock:
+            session = create(file, options, [self.name])
+        return Session(file, session, placement_of(session, self.name))
 
     def close(self) -> None:
         with self._lock:

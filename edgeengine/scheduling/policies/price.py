@@ -15,6 +15,7 @@ from edgeengine.scheduling.job import Job, ProcessorState
 from edgeengine.scheduling.policies.edf import urgency
 from edgeengine.scheduling.reservations import FAR_NS, Timeline
 from edgeengine.scheduling.rolling_plan import RollingPlan
+from edgeengine.scheduling.slack import awaited_ns
 from edgeengine.scheduling.view import Policy, View
 from edgeengine.scheduling.weakly_hard import as_skips, is_guaranteed
 
@@ -96,6 +97,10 @@ class Price:
             free = [m for m in view.moves(job) if view.can_start(m.processor, now, busy)]
             for move in sorted(free, key=lambda m, j=job: m.p50_ns + j.task.best_ns[m.stop]):  # type: ignore[misc]
                 line = plan.timelines[move.processor.index]
+                release_ns = awaited_ns(view, job, move, now, busy)
+                if release_ns is not None:
+                    actions.append(Wake(release_ns))
+                    break
                 if line not in self._used and plan.tolerates(job, move, now):
                     busy |= move.processor.mask
                     self._note(line, move.processor, now + plan.length_ns(job, move))

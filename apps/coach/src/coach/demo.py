@@ -12,6 +12,7 @@ from typing import Any
 from coach import packages
 from coach.audio import MelSource, PitchSource, SileroSource, Track
 from coach.exercises import ExerciseSource
+from coach.lessons import Windows, examination, known, teaching
 from coach.recordings import load_recordings
 from edgeengine.errors import UserError
 from edgeengine.io import Source
@@ -20,7 +21,7 @@ MODELS = Path(__file__).parent / "models"
 
 _WORKLOAD = Template("""\
 # Written by the coach app. Five models at once: which exercise the watch sees, three models that listen all the time,
-# and one in the background. Inputs come from the app's own sources, the same in every run.
+# and one in the background; the first learns meanwhile. Inputs come from the app's own sources, the same in every run.
 
 [[task]]  # which of seven exercises, from the last 2.56 s of the watch
 name = "exercise"
@@ -65,6 +66,12 @@ period_ms = 500
 criticality = "background"
 shapes = { "serving_default_input_2:0" = "1x43844x1" }
 inputs = "source:pitch"
+
+[[task]]  # the exercise model learns the person who wears the watch, in the time that is left over
+name = "learn"
+kind = "train"
+model = $exercise
+learn = { method = "head", weights = { user = 3.0 } }
 """)
 
 
@@ -74,6 +81,9 @@ class Demo:
 
     The logits of `task` are in the order of `labels`; `truth(release_ns)` is the label that its job released at
     `release_ns` should be given.
+
+    `learner` is the task that learns: `lessons` show it the person who wears the watch, `known` what it must not forget, and
+    `examination` measures it on windows that taught nothing. All are of input `window`.
     """
 
     workload: Path
@@ -81,6 +91,10 @@ class Demo:
     truth: Callable[[int], str]
     labels: tuple[str, ...]
     task: str
+    learner: str
+    lessons: Windows
+    examination: Windows
+    known: Callable[[], Windows]
 
 
 def demo(folder: Path, seconds: float = 10.0, *, models: Path = MODELS) -> Demo:
@@ -96,7 +110,10 @@ def demo(folder: Path, seconds: float = 10.0, *, models: Path = MODELS) -> Demo:
     manifest = _manifest(models / "exercise.json")
     labels = tuple(manifest["labels"])
     silero, mel, embedding, pitch, _ = packages.locate_all(packages.ALL)
-    exercise = ExerciseSource(load_recordings(manifest["held_out_subject"], folder / "recordings"), labels, seconds)
+    person, cache = manifest["held_out_subject"], folder / "recordings"
+    recordings = load_recordings(person, cache)
+    exercise = ExerciseSource(recordings, labels, seconds)
+    left_out = (person, manifest.get("held_out_partner", person))
     paths = {"exercise": models / "exercise.onnx", "silero": silero, "mel": mel, "embedding": embedding, "pitch": pitch}
     workload = folder / "workload.toml"
     # JSON escapes quotes and backslashes as TOML does; its surrogate pairs TOML refuses, so other characters stay.
@@ -114,7 +131,17 @@ def demo(folder: Path, seconds: float = 10.0, *, models: Path = MODELS) -> Demo:
         "mel": MelSource(track),
         "pitch": PitchSource(track),
     }
-    return Demo(workload, sources, exercise.label_at, labels, "exercise")
+    return Demo(
+        workload,
+        sources,
+        exercise.label_at,
+        labels,
+        "exercise",
+        "learn",
+        teaching(recordings, labels),
+        examination(recordings, labels),
+        lambda: known(left_out, labels, cache),
+    )
 
 
 def _manifest(file: Path) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""A task that learns while it serves: steps as jobs, versions swapped between jobs, nothing of it in the way of a deadline."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgeengine.bundle import Bundle
+from edgeengine.devices.providers.cpu import CpuProvider
+from edgeengine.engine import Engine
+from edgeengine.engine.learning import PUBLISH, plan_training
+from edgeengine.errors import UserError
+from edgeengine.events import VersionReady
+from edgeengine.spec import Latency, Plan, Step, TaskPlan
+from edgeengine.spec.plan import SCHEMA
+from edgeengine.workload import Workload, parse_workload
+from tests.training.moons import GRADIENTS, HEAD, moons_bundle, old, shifted
+
+SETTINGS = {"head": HEAD, "gradients": GRADIENTS}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return moons_bundle(tmp_path_factory.mktemp("moons"))
+
+
+def workload_of(bundle: Bundle) -> Workload:
+    tell = f'[[task]]\nname = "tell"\nmodel = "{bundle.path}"\n'
+    return parse_workload(f'{tell}[[task]]\nname = "learn"\nkind = "train"\nmodel = "{bundle.path}"\n'.encode())
+
+
+def plan_of(bundle: Bundle, workload: Workload, method: str) -> Plan:
+    processors = tuple(p for p in CpuProvider().discover((0,)) if p.threads == 1)
+    whole = bundle.manifest.whole
+    tell = TaskPlan("tell", bundle.hash, whole.stop, (Step(whole.name, 0, whole.stop, "cpu0", Latency.constant(100_000)),))
+    trained = plan_training("learn", bundle, processors, SETTINGS[method])
+    return Plan(SCHEMA, "here", workload.sha256, processors, (tell, *trained))
+
+
+@pytest.fixture(params=SETTINGS)
+def engine(request: pytest.FixtureRequest, bundle: Bundle, tmp_path: Path) -> Iterator[Engine]:
+    workload = workload_of(bundle)
+    with Engine(
+        workload,
+        plan_of(bundle, workload, request.param),
+        state=tmp_path,
+        learning={"learn": SETTINGS[request.param]},
+        keep_log=True,
+    ) as engine:
+        yield engine
+
+
+def ask(engine: Engine, count: int = 100) -> tuple[float, str]:
+    """Accuracy on what is new, and the version of the last answer."""
+    inputs, label = shifted(count, 9)
+    results = [engine.submit("tell", {"x": inputs["x"][i : i + 1]}).result(30) for i in range(count)]
+    assert all(r.outcome == "met" for r in results)
+    return float(np.mean([r.outputs["y"][0].argmax() == k for r, k in zip(results, label, strict=True)])), results[-1].version
+
+
+def published(engine: Engine) -> queue.SimpleQueue[str]:
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    engine.on_version(lambda task, version: told.put(version))
+    return told
+
+
+def test_it_learns_while_it_serves_and_says_which_version_answered(engine: Engine) -> None:
+    before, version = ask(engine)
+    assert version == "" and engine.versions() == ()
+    told = published(engine)
+    engine.learner().learn(*old(120, 2), domain="old", known=True)
+    numbers = engine.learn("tell", *shifted(240, 3))
+    assert len(numbers) == 240
+    name = told.get(timeout=60)
+    after, version = ask(engine)
+    assert after > before + 0.1 and version == name == engine.versions("learn")[-1].name
+    assert any(isinstance(line.event, VersionReady) and line.event.version == name for line in engine.log)
+    assert engine.rollback() == ""
+    again, version = ask(engine)
+    assert again == before and version == ""
+    assert engine.versions()[-1].cause
+
+
+def test_what_was_learned_serves_after_a_restart(bundle: Bundle, tmp_path: Path) -> None:
+    workload = workload_of(bundle)
+    plan = plan_of(bundle, workload, "head")
+    seen = []
+    for _ in range(2):
+        with Engine(workload, plan, state=tmp_path, learning={"learn": HEAD}) as engine:
+            if not engine.versions():
+                told = published(engine)
+                engine.learn("learn", *shifted(200, 3))
+                told.get(timeout=60)
+            seen.append(ask(engine))
+    assert seen[0] == seen[1] and seen[0][1] != ""
+
+
+def test_without_a_state_folder_nothing_trains(bundle: Bundle) -> None:
+    workload = workload_of(bundle)
+    with Engine(workload, plan_of(bundle, workload, "head"), seconds=0.01) as engine:
+        engine.wait()
+        with pytest.raises(UserError, match="no training task for 'tell'"):
+            engine.learn("tell", *shifted(1, 1))
+    assert engine.released["learn"] == 0
+
+
+def test_what_cannot_learn_is_said(bundle: Bundle, tmp_path: Path) -> None:
+    workload = workload_of(bundle)
+    plan = plan_of(bundle, workload, "head")
+    with pytest.raises(UserError, match="learning names 'tell'"):
+        Engine(workload, plan, state=tmp_path, learning={"tell": HEAD})
+    with (
+        pytest.raises(UserError, match="other settings of learning"),
+        Engine(workload, plan, state=tmp_path, learning={"learn": GRADIENTS}),
+    ):
+        pass
+    twice = parse_workload(
+        "".join(f'[[task]]\nname = "{n}"\nkind = "train"\nmodel = "{bundle.path}"\n' for n in ("a", "b")).encode()
+    )
+    plans = tuple(msgspec.structs.replace(plan.task("learn"), task=name) for name in ("a", "b"))
+    with pytest.raises(UserError, match="train the same bundle"):
+        Engine(twice, msgspec.structs.replace(plan, workload=twice.sha256, tasks=plans), state=tmp_path)
+
+
+def test_publishing_is_planned_beside_training(bundle: Bundle) -> None:
+    workload = workload_of(bundle)
+    plan = plan_of(bundle, workload, "gradients")
+    assert [s.subgraph for s in plan.task("learn").steps] == ["part0", "part1", "part2", "commit"]
+    names = [s.subgraph for s in plan.task("learn" + PUBLISH).steps]
+    assert names[0] == "session" and names[-2:] == ["load", "swap"] and "guard0" in names
