@@ -40,7 +40,9 @@ class Clock(Protocol):
 
     def start_thread(self, target: Callable[[], None], name: str) -> threading.Thread: ...
 
-    def join(self, thread: threading.Thread) -> None: ...
+    def join(self, thread: threading.Thread, until_ns: int | None = None) -> bool:
+        """Wait for the thread's end; False when `until_ns` passes first."""
+        ...
 
 
 class MonotonicClock:
@@ -62,12 +64,39 @@ class MonotonicClock:
             tighten_timer_slack()
             target()
 
-        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread = Thread(run, name)
         thread.start()
         return thread
 
-    def join(self, thread: threading.Thread) -> None:
-        thread.join()
+    def join(self, thread: threading.Thread, until_ns: int | None = None) -> bool:
+        thread.join(None if until_ns is None else max(until_ns - time.monotonic_ns(), 0) / 1e9)
+        return not thread.is_alive()
+
+
+class Thread(threading.Thread):
+    """A daemon thread that is waited for to its end: an interrupt meanwhile is raised then, a second one at once.
+
+    One that is inside ONNX Runtime when the interpreter ends aborts the process, in place of our exit code. A plain Thread is
+    taken for ended by a second join() once the first was interrupted (CPython 3.11, _wait_for_tstate_lock).
+    """
+
+    def __init__(self, target: Callable[[], None], name: str) -> None:
+        super().__init__(target=target, name=name, daemon=True)
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self._over.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        try:
+            self._over.wait(timeout)
+        except KeyboardInterrupt:
+            self._over.wait(timeout)
+            raise
+        super().join(timeout)
 
 
 class _QueueMailbox:

@@ -6,6 +6,8 @@ fresh scheduler; actions name them the same way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -80,11 +82,10 @@ class ProcessorBack(Event, tag="processor_back", gc=False):
 
 
 class EstimateChanged(Event, tag="estimate_changed", gc=False):
-    task: str
-    subgraph: str
+    """Whatever runs on the processor from now on is expected to take `factor` times what was planned."""
+
     processor: str
-    p50_ns: int
-    p99_ns: int
+    factor: float
 
 
 class VersionReady(Event, tag="version_ready", gc=False):
@@ -158,9 +159,12 @@ class LogLine(msgspec.Struct):
     actions: list[AnyAction]
 
 
-def dump_log(lines: list[LogLine]) -> bytes:
+_ENCODER = msgspec.json.Encoder()
+
+
+def dump_log(lines: Sequence[LogLine]) -> bytes:
     """JSON lines, one per step; equal logs give equal bytes."""
-    return msgspec.json.Encoder().encode_lines(lines)
+    return _ENCODER.encode_lines(lines)
 
 
 def load_log(data: bytes) -> list[LogLine]:

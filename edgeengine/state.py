@@ -18,7 +18,9 @@ def state_folder(given: str | Path | None = None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise UserError(f"{folder}: cannot make the state folder ({e.strerror}); give another with --state") from e
+        raise UserError(
+            f"{folder}: cannot make the state folder ({e.strerror}); give another with --state or XDG_STATE_HOME"
+        ) from e
     if not os.access(folder, os.W_OK):
-        raise UserError(f"{folder}: the state folder is not writable; give another with --state")
+        raise UserError(f"{folder}: the state folder is not writable; give another with --state or XDG_STATE_HOME")
     return folder

@@ -66,6 +66,33 @@ def broken(): raise OSError("no weights here")
 def nothing(): return None
 def other(): return "net", torch.ones(1)
 def numbers(): return Viewed(), (3,)
+def number(): return Viewed(), 3
+def exits(): raise SystemExit(5)
+
+class Stubborn(nn.Module):
+    def eval(self):
+        raise RuntimeError("always in training")
+    def forward(self, x):
+        return x
+
+class Silent(nn.Module):
+    def forward(self, x):
+        return None
+
+class Nested(nn.Module):
+    def forward(self, x):
+        return {"a": {"b": x * 2}, "c": [x + 1]}
+
+class Twice(nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+def stubborn(): return Stubborn(), torch.ones(2, 3)
+def silent(): return Silent(), torch.ones(2, 3)
+def nested(): return Nested(), torch.ones(2, 3)
+def brain(): return Twice(), torch.ones(2, 3, dtype=torch.bfloat16)
+def nowhere(): return Twice(), torch.ones(2, 3, device="meta")
+def single(): return Twice(), torch.tensor(3.0)
 value = 3
 """
 
@@ -105,6 +132,15 @@ def test_view_of_the_batch_is_free(modules: str) -> None:
     assert ran.run(None, {"x": np.ones((5, 3, 4), np.float32)})[0].shape == (5, 2)
 
 
+def test_outputs_inside_containers_are_numbered(modules: str) -> None:
+    assert [t.name for t in convert(f"{modules}:nested", "n.onnx").outputs] == ["output_0", "output_1"]
+
+
+def test_scalar_example_has_no_batch(modules: str) -> None:
+    done = convert(f"{modules}:single", "s.onnx")
+    assert not done.free_batch and [t.shape for t in done.inputs] == [()]
+
+
 def test_batch_that_the_source_fixes_is_said(modules: str) -> None:
     done = convert(f"{modules}:baked", "b.onnx")
     assert not done.free_batch and [c.batch for c in done.checks] == [None] * 3
@@ -119,6 +155,12 @@ def test_batch_that_the_source_fixes_is_said(modules: str) -> None:
         ("nothing", "return .module, example inputs."),
         ("other", "torch.nn.Module"),
         ("numbers", "not all tensors"),
+        ("number", "not all tensors"),
+        ("exits", "the callable failed .SystemExit: 5."),
+        ("stubborn", "inference mode .always in training."),
+        ("silent", "returns no tensor"),
+        ("brain", "bfloat16"),
+        ("nowhere", "on meta"),
         ("absent", "no callable"),
         ("value", "no callable"),
     ],

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -17,9 +17,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from edgeengine.errors import UserError
-
-if TYPE_CHECKING:
-    from edgeengine.scheduling import Job
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress and notes on stderr.")]
 State = Annotated[str | None, typer.Option("--state", help="Folder for profiles and cached bundles.")]
@@ -90,12 +87,14 @@ HEADINGS = {
 }
 
 
-def print_rows(title: str, rows: Sequence[dict[str, object]], jobs: Sequence[Job] = ()) -> None:
-    """The per-task table of a run; below it, why jobs were missed."""
+Causes = Counter[tuple[str, str, str]]
+
+
+def print_rows(title: str, rows: Sequence[dict[str, object]], causes: Causes | None = None) -> None:
+    """The per-task table of a run; below it, why jobs were missed: how many by (task, outcome, cause)."""
     keys = list(rows[0]) if rows else []
     columns = [HEADINGS.get(k, k.replace("_", " ")) for k in keys]
     cells = [[f"{r[k]:.1%}" if k.startswith("miss_") else r[k] for k in keys] for r in rows]
     print_table(title, columns, cells, numeric=columns[2:])
-    causes = Counter((j.task.name, j.outcome, j.cause) for j in jobs if j.outcome != "met")
-    for (task, outcome, cause), count in causes.most_common(8):
+    for (task, outcome, cause), count in (causes or Counter()).most_common(8):
         out.print(f"{task}: {count} {outcome}: {cause}", markup=False)

@@ -37,7 +37,7 @@ def command(
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.cli.run import run_live
     from edgeengine.errors import UserError
-    from edgeengine.reporting import run_document, write_run_folder
+    from edgeengine.reporting import run_document, tally, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import Sampled, simulate
     from edgeengine.state import state_folder
@@ -56,13 +56,15 @@ def command(
     digest, plan_digest = _write_profile(folder, prepared)
     live = run_live(tasks, prepared.plan, bundles, show.sources, policy, seconds, watch=show.task)
     about = {"policy": policy, "seconds": seconds, "device": prepared.plan.device}
-    live_document = run_document(tasks, live.jobs, live.released, mode="live", interrupted=live.interrupted, **about)
+    counted = tally(tasks, live.jobs)
+    live_document = run_document(counted.rows(live.released), mode="live", interrupted=live.interrupted, **about)
     write_run_folder(
         folder / "live", document=live_document, plan=prepared.plan, log=live.log, jobs=live.jobs,
         rows=prepared.rows, machine=prepared.machine,
     )  # fmt: skip
     done = simulate(tasks, prepared.plan, make_policy(policy), Sampled(0), stop_ns=round(seconds * 1e9), keep_log=True)
-    simulated_document = run_document(tasks, done.jobs, done.released, mode="simulated", **about)
+    foreseen = tally(tasks, done.jobs)
+    simulated_document = run_document(foreseen.rows(done.released), mode="simulated", **about)
     write_run_folder(
         folder / "simulated", document=simulated_document, plan=prepared.plan, log=done.log or [], jobs=done.jobs,
         rows=prepared.rows, machine=prepared.machine,
@@ -81,8 +83,8 @@ def command(
         )
     else:
         print_plan(prepared.plan)
-        print_rows(f"live, {seconds:g} s, policy {policy}", live_document["tasks"], live.jobs)  # type: ignore[arg-type]
-        print_rows("simulated from the profile", simulated_document["tasks"], done.jobs)  # type: ignore[arg-type]
+        print_rows(f"live, {seconds:g} s, policy {policy}", live_document["tasks"], counted.causes)  # type: ignore[arg-type]
+        print_rows("simulated from the profile", simulated_document["tasks"], foreseen.causes)  # type: ignore[arg-type]
         _print_verdict(live_document["tasks"], simulated_document["tasks"])  # type: ignore[arg-type]
         _print_recognised(recognised)
         note(f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/plan.json --policy fifo")

@@ -74,9 +74,19 @@ for module in COMMANDS:
     app.command(name=module.__name__.rsplit(".", 1)[1], epilog="\n\n".join(("Examples:", *module.EXAMPLES)))(module.command)
 
 
+def _require_text(arguments: list[str]) -> None:
+    """Raises UserError for bytes that are no UTF-8: such names cannot be written into any of our files."""
+    for text in arguments:
+        try:
+            text.encode()
+        except UnicodeEncodeError as e:
+            raise UserError(f"argument {os.fsencode(text)!r} is not UTF-8; rename the file") from e
+
+
 def main() -> None:
     """Run one command; exit codes: 2 your input, 3 infeasible, 4 device, 70 our defect, 130 interrupted."""
     try:
+        _require_text(sys.argv[1:])
         app()
     except EdgeEngineError as e:
         print(f"edgeengine: {e}", file=sys.stderr)

@@ -16,12 +16,21 @@ _MIN_ROUNDS = 3
 class Measurer:
     """Callable as measure(bundle, subgraphs) -> p50 in nanoseconds; the model's inputs are `inputs`, or else random."""
 
-    def __init__(self, inputs: Mapping[str, np.ndarray], processor: str | None = None, seconds: float = 0.5):
-        """`seconds` is for one trial. Raises UserError for an unknown processor, PlanInfeasible where none is usable."""
+    def __init__(
+        self,
+        inputs: Mapping[str, np.ndarray],
+        processor: str | None = None,
+        seconds: float = 0.5,
+        options: Mapping[str, Mapping[str, str]] | None = None,
+    ):
+        """`seconds` is for one trial; `options` by processor.
+
+        Raises UserError for an unknown processor or option, PlanInfeasible where none is usable.
+        """
         from edgeengine.cli.resolve import choose_processors
 
         self._inputs, self._seconds = dict(inputs), seconds
-        self.processor = next(p for p in choose_processors([processor] if processor else None) if p.usable)
+        self.processor = next(p for p in choose_processors([processor] if processor else None, options=options) if p.usable)
 
     def __call__(self, bundle: Bundle, subgraphs: Sequence[SubgraphSpec]) -> list[float]:
         """Each part as it runs in the chain of all parts, and the whole, run in turn with them."""

@@ -11,6 +11,8 @@ import numpy as np
 from edgeengine.errors import UserError
 from edgeengine.spec import TensorSpec, format_shape, parse_shape
 
+OPTION_HELP = "Option of an accelerator's provider or session: PROCESSOR.KEY=VALUE. Repeat for more."
+
 
 def parse_shapes(given: list[str] | None) -> dict[str, tuple[int, ...]]:
     """["x=1x3x224x224"] -> {"x": (1, 3, 224, 224)}. The name is what stands before the last "="."""
@@ -28,19 +30,32 @@ def parse_inputs(given: list[str] | None, option: str = "--input") -> dict[str, 
     inputs: dict[str, np.ndarray] = {}
     for text in given or []:
         name, separator, value = text.rpartition("=")
-        if separator:
-            inputs[name] = _scalar(value, name, option)
-        elif text.endswith(".npz"):
+        if text.endswith(".npz"):  # the path may hold a "="
             inputs |= _archive(Path(text), option)
+        elif separator:
+            inputs[name] = _scalar(value, name, option)
         else:
             raise UserError(f"{option} {text!r} is neither name=VALUE nor a .npz file")
     return inputs
 
 
+def parse_options(given: list[str] | None) -> dict[str, dict[str, str]]:
+    """["npu-qnn.htp_performance_mode=burst"] -> {"npu-qnn": {"htp_performance_mode": "burst"}}: by processor."""
+    options: dict[str, dict[str, str]] = {}
+    for text in given or []:
+        left, separator, value = text.partition("=")
+        processor, dot, key = left.partition(".")
+        if not (separator and dot and processor and key):
+            raise UserError(f"--option {text!r} is not like PROCESSOR.KEY=VALUE")
+        if options.setdefault(processor, {}).setdefault(key, value) != value:
+            raise UserError(f"--option {processor}.{key} is given twice, as {options[processor][key]!r} and {value!r}")
+    return options
+
+
 def _scalar(value: str, name: str, option: str) -> np.ndarray:
     try:
-        return np.array(float(value) if any(c in value for c in ".eEni") else int(value))
-    except ValueError as e:
+        return np.array(float(value) if any(c in value for c in ".eEni") else np.int64(int(value)))
+    except (ValueError, OverflowError) as e:
         raise UserError(f"{option} {name}={value}: not a number; arrays come from a .npz file") from e
 
 

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from edgeengine.cli.console import Json, State, note, print_json, print_table, progress_bar
+from edgeengine.cli.options import OPTION_HELP, parse_options
 
 EXAMPLES = (
     "edgeengine plan workload.toml -o plan.json",
     "edgeengine plan workload.toml --admit          (which tasks are guaranteed, and what would make the others fit)",
-    "edgeengine plan stated.toml --device raspberrypi/pi4   (tasks with latency_ms)",
+    "edgeengine plan workload.toml --device raspberrypi/pi4   (predicted)",
 )
 
 
@@ -21,10 +22,12 @@ def command(
     output: Annotated[str | None, typer.Option("-o", "--output", help="The plan to write, PLAN.json.")] = None,
     device: Annotated[str | None, typer.Option(help="A described device instead of this machine.")] = None,
     processor: Annotated[list[str] | None, typer.Option(help="Only this processor; repeat for more.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help=OPTION_HELP)] = None,
     emulated_speed: Annotated[
         str | None, typer.Option(help="'measured': plan on emulated processors (named by --processor) as fast as they are here.")
     ] = None,
     admit: Annotated[bool, typer.Option("--admit", help="Test which tasks can be guaranteed; those keep to one route.")] = False,
+    power_cap: Annotated[float | None, typer.Option(help="Never draw more than this many watts; needs power figures.")] = None,
     advise: Annotated[bool, typer.Option("--advise", help="Work out, by simulation, what --policy price goes by.")] = False,
     state: State = None,
     json: Json = False,
@@ -35,10 +38,10 @@ def command(
     """
     import msgspec
 
+    from edgeengine.cli.described import on_device
     from edgeengine.cli.resolve import measured_plan, open_or_build
-    from edgeengine.cli.simulate import described_plan
     from edgeengine.errors import PlanInfeasible, UserError
-    from edgeengine.planning import admission, what_if
+    from edgeengine.planning import admission, power, what_if
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
@@ -47,12 +50,19 @@ def command(
         raise UserError(f"plan: --emulated-speed {emulated_speed!r} is not known; the only choice is 'measured'")
     tasks = load_workload(workload)
     if device is not None or not any(t.model for t in tasks.tasks):
-        plan = described_plan(tasks, device)
+        if option:
+            raise UserError("plan: --option is for processors of this machine; a described device takes none")
+        known = on_device(tasks, device, state_folder(state))
+        tasks, plan = known.workload, known.prepared.plan
     else:
         folder = state_folder(state)
         with progress_bar() as bar:
             bundles, slow = open_or_build(tasks, folder, {}, bar), emulated_speed == "measured"
-            plan = measured_plan(tasks, bundles, folder, {}, bar, processor, emulated_speed=slow).plan
+            plan = measured_plan(
+                tasks, bundles, folder, {}, bar, processor, emulated_speed=slow, options=parse_options(option)
+            ).plan
+    if power_cap is not None:
+        plan = power.capped(plan, power_cap)
     if admit:
         plan = admission.admit(tasks, plan)
     if advise:

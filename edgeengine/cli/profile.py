@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeengine.cli.console import Bar, Json, State, note, print_json, progress_bar
-from edgeengine.cli.options import fit_input, parse_inputs, parse_shapes
+from edgeengine.cli.options import OPTION_HELP, fit_input, parse_inputs, parse_options, parse_shapes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,14 +24,18 @@ EXAMPLES = (
     "edgeengine profile model.edge",
     "edgeengine profile model.onnx --shape x=1x3x224x224 --processor cpu0",
     "edgeengine profile model.edge --width 0.01 --seconds 60 --again",
+    "edgeengine profile model.edge --device snapdragon-8-gen-3",
     "edgeengine profile big.edge --share 0.07        (measure the most informative 7 %, predict the rest)",
 )
 MACHINE_SECONDS = 4.0
+PERIODS = 20  # at least so many runs at the period
 
 
 def command(
     model: Annotated[str, typer.Argument(help="A bundle or an .onnx file.")],
+    device: Annotated[str | None, typer.Option(help="Predict for a described device instead of measuring here.")] = None,
     processor: Annotated[list[str] | None, typer.Option(help="Only on this processor; repeat for more.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help=OPTION_HELP)] = None,
     shape: Annotated[list[str] | None, typer.Option(help="For an .onnx: fix an input, name=1x3x224x224.")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Value to run with: name=16000, or FILE.npz.")] = None,
     seconds: Annotated[float, typer.Option(help="Time to measure for, at most.")] = 5.0,
@@ -45,11 +49,12 @@ def command(
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Measure latencies, check outputs, say what bounds each part; rows are kept as they come, for planning.
+    """Measure latencies, check outputs, say what bounds each part; rows are kept as they come, for planning. Or predict them.
 
-    Interrupted, it goes on where it was when it is run again.
+    Interrupted, it goes on where it was when it is run again (with --share it begins anew).
     """
 
+    from edgeengine.cli.described import predict
     from edgeengine.cli.profile_table import bounds, print_profile, remarks
     from edgeengine.cli.resolve import choose_processors
     from edgeengine.devices import device_id
@@ -59,12 +64,21 @@ def command(
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
 
-    if not seconds > 0 or (period_ms is not None and not 0.01 <= period_ms <= 1e6):
-        raise UserError("profile: --seconds must be positive, --period-ms between 0.01 and 1e6")
+    if not 1e-3 <= seconds <= 1e6 or (period_ms is not None and not 0.01 <= period_ms <= 1e6):
+        raise UserError("profile: --seconds must be between 0.001 and 1e6, --period-ms between 0.01 and 1e6")
+    if device is not None and (share is not None or period_ms is not None or again or machine or strict or option):
+        raise UserError(
+            "profile: --device predicts; --share, --period-ms, --again, --machine, --strict, --option are for measuring"
+        )
     if not 0 < width < 1:
         raise UserError("profile: --width must be between 0 and 1; 0.02 is 2 % of the median to either side")
     folder = state_folder(state)
-    processors, given = choose_processors(processor), parse_inputs(input)
+    if device is not None:
+        with progress_bar() as bar:
+            bundle = _open(model, parse_shapes(shape), parse_inputs(input), folder, bar)
+        predict(bundle, device, processor, output, json)
+        return
+    processors, given = choose_processors(processor, options=parse_options(option)), parse_inputs(input)
     providers, store = load_providers(strict=strict), ProfileStore(folder / "profile.sqlite")
     try:
         with progress_bar() as bar:
@@ -77,7 +91,10 @@ def command(
                 rows = _back_to_back(bundle, inputs, processors, providers, store, seconds, width, again, bar)
             if period_ms is not None:
                 bar(f"measuring every {period_ms:g} ms", 0.0)
-                periodic = _at_period(bundle, processors, rows, inputs, period_ms, max(seconds, 20 * period_ms / 1e3))
+                long = PERIODS * period_ms / 1e3
+                if long > seconds:
+                    note(f"{PERIODS} periods take {long:g} s")
+                periodic = _at_period(bundle, processors, rows, inputs, period_ms, max(seconds, long))
                 store.put(periodic)
                 rows += periodic
     finally:
@@ -94,13 +111,25 @@ def command(
             print_profile(bundle.manifest, device_id(), condition, [r for r in rows if r.condition == condition], named)
     for remark in remarks(rows):
         note(remark)
-    fallen = next((r for r in rows if strict and r.verdict == "failed"), None)
-    if fallen is not None:
-        raise DeviceError(f"{fallen.subgraph} on {fallen.processor}: {fallen.reason}")
+    if strict:
+        _refuse_fallen(rows)
     if not any(r.usable for r in rows):
         raise DeviceError(
             f"no processor runs {bundle.manifest.name} right: {rows[0].processor} {rows[0].verdict}: {rows[0].reason}"
         )
+
+
+def _refuse_fallen(rows: Sequence[ProfileRow]) -> None:
+    """Raises DeviceError for what could not be loaded whole, now or when what is known was measured."""
+    from edgeengine.devices.providers import require_whole
+    from edgeengine.errors import DeviceError
+
+    for row in rows:
+        where = f"{row.subgraph} on {row.processor}"
+        if row.verdict == "failed":
+            raise DeviceError(f"{where}: {row.reason}")
+        if row.placement is not None:
+            require_whole(row.placement, where)
 
 
 def _open(
@@ -231,6 +260,9 @@ def _at_period(
 
     whole, name = bundle.manifest.whole, "model"
     latency = {r.processor: r.latency for r in rows if r.subgraph == whole.name and r.usable}
+    if not latency:
+        note("warning: nothing is measured at the period: no processor runs the whole model right")
+        return []
     steps = tuple(Step(whole.name, whole.start, whole.stop, p, measured) for p, measured in latency.items())
     usable = tuple(p for p in processors if p.usable)
     plan = Plan(SCHEMA, device_id(), "", usable, (TaskPlan(name, bundle.hash, bundle.manifest.segments, steps),))

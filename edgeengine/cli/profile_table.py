@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgeengine.cli.console import print_table
+from edgeengine.planning.estimates import ESTIMATED
 from edgeengine.profiling import PREDICTED, bound, moved_bytes
 from edgeengine.spec import MachineRow, Manifest, ProfileRow
 
@@ -28,7 +29,9 @@ def print_profile(
         moved = moved_bytes(s)
         memory = [r.resident_bytes for r in mine if r.resident_bytes is not None]
         fastest = min(
-            (r for r in mine if r.usable and r.latency.n and r.ended != PREDICTED), key=lambda r: r.latency.p50_ns, default=None
+            (r for r in mine if r.usable and r.latency.n and r.interval_ns is None and r.ended != PREDICTED),
+            key=lambda r: r.latency.p50_ns,
+            default=None,
         )
         limit = bound(s, fastest, machine) if fastest is not None else None
         lines.append([
@@ -42,9 +45,12 @@ def print_profile(
 
 
 def _times(row: ProfileRow | None) -> str | None:
-    """ "p50 / p99"; "~p50" where it is predicted."""
+    """ "p50 / p99"; "~p50" where it is predicted, with the bounds that hold it at 90 % where they are known."""
     if row is None or not row.usable:
         return None
+    if row.interval_ns is not None:
+        low, p50, high = (f"{ns / 1e6:.3g}" for ns in (row.interval_ns[0], row.latency.p50_ns, row.interval_ns[1]))
+        return f"~{p50} ({low} to {high})"
     p50 = f"{row.latency.p50_ns / 1e6:.3g}"
     return f"~{p50}" if row.ended == PREDICTED else f"{p50} / {row.latency.p99_ns / 1e6:.3g}" if row.latency.n else None
 
@@ -57,9 +63,9 @@ def _share(values: Sequence[float | None]) -> str | None:
 
 def _verdicts(rows: Sequence[ProfileRow]) -> str:
     """ "ok", or what is wrong on which processor; "predicted" where nothing was run."""
-    run = [r for r in rows if r.ended != PREDICTED]
+    run = [r for r in rows if r.ended not in (PREDICTED, ESTIMATED)]
     wrong = [f"{r.verdict} on {r.processor}" for r in run if r.verdict != "ok"]
-    return ", ".join(wrong) or ("ok" if run else PREDICTED)
+    return ", ".join(wrong) or ("ok" if run else ", ".join(dict.fromkeys(r.ended for r in rows)))
 
 
 def fallen(row: ProfileRow) -> float | None:
@@ -91,4 +97,7 @@ def remarks(rows: Sequence[ProfileRow]) -> list[str]:
             lines.append(f"warning: {where}: {len(f.nodes)} {f.op} fell back to {f.provider}{why}")
         if r.denormals:
             lines.append(f"warning: {where}: {r.denormals} denormal values in its outputs, which slow CPUs down")
+    most = max(rows, key=lambda r: r.denormal_weights, default=None)
+    if most is not None and most.denormal_weights:
+        lines.append(f"warning: {most.subgraph}: {most.denormal_weights} denormal weights, which slow CPUs down; make them zero")
     return list(dict.fromkeys(lines))

@@ -27,7 +27,7 @@ def command(
 ) -> None:
     """List the measurements that are kept, export them as JSON, or merge those of other machines (the later of two stays)."""
     from edgeengine.errors import UserError
-    from edgeengine.profiling import ProfileStore, export_json, read_profile
+    from edgeengine.profiling import PREDICTED, ProfileStore, export_json, read_profile
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
 
@@ -42,6 +42,9 @@ def command(
         read = [(file, *read_profile(Path(file))) for file in files or []]  # all of them, before anything is written
         for file, rows, machine in read:
             note(f"{file}: {store.merge(rows, machine)} of {len(rows) + len(machine)} rows are new or later")
+            predicted = sum(r.ended == PREDICTED for r in rows)
+            if predicted:
+                note(f"{file}: {predicted} rows are predicted, not measured: left out")
     rows, machine = store.rows(), store.machine_rows()
     if action == "export":
         write_file(Path((files or [""])[0]), export_json(rows, machine)[0])

@@ -92,11 +92,12 @@ def measured_plan(
     only: Sequence[str] | None = None,
     fresh: bool = False,
     emulated_speed: bool = False,
+    options: Options | None = None,
 ) -> Prepared:
     """The plan for this machine: cached if workload, bundles, device and versions are the same, else measured now (and cached).
 
     `emulated_speed` takes what was measured on emulated processors for their speed. `fresh` measures in any case. A
-    source that is not in `sources` is stood in for by random inputs, with a note.
+    source that is not in `sources` is stood in for by random inputs, with a note. `options` as choose_processors takes them.
     """
     measured, absent = _with_stand_ins(workload, sources)
     for name in absent:
@@ -111,6 +112,7 @@ def measured_plan(
         only,
         absent,
         emulated_speed,
+        sorted((name, *sorted(given.items())) for name, given in (options or {}).items()),
     ]
     key = hashlib.sha256(" ".join([*map(str, about), *(b.hash if b else "-" for b in bundles.values())]).encode())
     cached = state / "plans" / f"{key.hexdigest()[:24]}.json"
@@ -120,7 +122,7 @@ def measured_plan(
         except (OSError, msgspec.DecodeError):
             pass  # damaged: measure again and replace it
     store = ProfileStore(state / "profile.sqlite")
-    processors = choose_processors(only, tell=True)
+    processors = choose_processors(only, tell=True, options=options)
     if not emulated_speed:
         processors = _real(processors)
     prepared = prepare(measured, bundles, store, sources=sources, processors=processors, progress=progress, fresh=fresh)
@@ -161,19 +163,29 @@ def require_sources(workload: Workload, sources: Mapping[str, Source]) -> None:
             raise no_source(task, name, sources)
 
 
-def choose_processors(only: Sequence[str] | None, tell: bool = False) -> list[Processor]:
+Options = Mapping[str, Mapping[str, str]]  # of providers and sessions, by processor
+
+
+def choose_processors(
+    only: Sequence[str] | None, tell: bool = False, options: Options | None = None, flag: str = "--processor"
+) -> list[Processor]:
     """This machine's processors, or those named; an emulated one only if it is named: its speed says nothing.
 
-    `tell` notes which were left out.
-    Raises UserError for unknown names, PlanInfeasible when none is usable.
+    `options` go with the processors they are given for. `tell` notes which were left out. `flag` is where the names come from.
+    Raises UserError for names and options that are unknown, PlanInfeasible when none is usable, or one that was named is not.
     """
-    found = discover()
+    found = discover(options)
+    known = {p.name: p for p in found}
+    for name in options or ():
+        if name not in known:
+            raise UserError(f"--option {name}.…: processor {name!r} is not on this machine; there are {', '.join(known)}")
     if only:
-        known = {p.name: p for p in found}
         for name in only:
             if name not in known:
-                raise UserError(f"--processor {name!r}: not on this machine; there are {', '.join(known)}")
-        found = [known[n] for n in only]
+                raise UserError(f"{flag} {name!r}: not on this machine; there are {', '.join(known)}")
+            if not known[name].usable:
+                raise PlanInfeasible(f"{flag} {name!r} is not usable: {known[name].reason}")
+        found = [known[n] for n in dict.fromkeys(only)]
     else:
         for p in found:
             if p.emulated and tell:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeengine.cli.console import Json, State, note, print_json, print_rows, progress_bar
+from edgeengine.cli.options import OPTION_HELP, parse_options
 
 if TYPE_CHECKING:
     from edgeengine.bundle import Bundle
@@ -31,6 +32,7 @@ def command(
     plan: Annotated[str | None, typer.Option(help="A plan made before.")] = None,
     seconds: Annotated[float, typer.Option(help="Release jobs for this long.")] = 10.0,
     policy: Annotated[str, typer.Option(help="Scheduling policy: edf, price, fifo, or a published one.")] = "edf",
+    option: Annotated[list[str] | None, typer.Option(help=OPTION_HELP)] = None,
     seed: Annotated[int, typer.Option(help="Of children with a probability.")] = 0,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a plan of which nodes fall back to another provider.")] = False,
     output: Annotated[str | None, typer.Option("-o", "--output", help="A folder for events, plan, jobs, result.")] = None,
@@ -50,7 +52,7 @@ def command(
     from edgeengine.errors import UserError
     from edgeengine.planning import load_plan
     from edgeengine.profiling import ProfileStore
-    from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
+    from edgeengine.reporting import jobs_csv, run_document, tally, write_file, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
@@ -58,6 +60,8 @@ def command(
     make_policy(policy)  # an unknown one is said before anything is measured
     if not 0 < seconds < 1e7:
         raise UserError(f"run: --seconds must be positive, not {seconds}")
+    if plan is not None and option:
+        raise UserError(f"run: {plan} holds the options it was made with; give --option to 'edgeengine plan'")
     tasks = load_workload(workload)
     if not any(t.model for t in tasks.tasks):
         raise UserError(f"{workload}: its tasks state latency_ms and have no model: use 'edgeengine simulate'")
@@ -70,12 +74,13 @@ def command(
             store = ProfileStore(folder / "profile.sqlite")
             rows, machine = rows_used(chosen, store), machine_used(chosen, store)
         else:
-            prepared = measured_plan(tasks, bundles, folder, {}, bar)
+            prepared = measured_plan(tasks, bundles, folder, {}, bar, options=parse_options(option))
             chosen, rows, machine = prepared.plan, prepared.rows, prepared.machine
     live = run_live(tasks, chosen, bundles, {}, policy, seconds, seed, strict=strict)
+    counted = tally(tasks, live.jobs)
     document = run_document(
-        tasks, live.jobs, live.released, mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
-        interrupted=live.interrupted,
+        counted.rows(live.released), mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
+        interrupted=live.interrupted, abandoned=live.abandoned,
     )  # fmt: skip
     if jobs is not None:
         write_file(Path(jobs), jobs_csv(live.jobs))
@@ -85,7 +90,9 @@ def command(
         print_json(document)
     else:
         how = "live, interrupted" if live.interrupted else "live"
-        print_rows(f"{how}, {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], live.jobs)  # type: ignore[arg-type]
+        if live.abandoned:
+            how += f", {', '.join(live.abandoned)} hung"
+        print_rows(f"{how}, {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], counted.causes)  # type: ignore[arg-type]
     if live.interrupted:
         sys.exit(130)
 
@@ -99,6 +106,7 @@ class Live:
     results: list[JobResult] = field(default_factory=list)
     released: dict[str, int] = field(default_factory=dict)
     interrupted: bool = False
+    abandoned: tuple[str, ...] = ()  # processors whose runs never returned
 
 
 def run_live(
@@ -133,7 +141,7 @@ def run_live(
     except KeyboardInterrupt:
         live.interrupted = True
     if engine is not None:
-        live.released = engine.released
+        live.released, live.abandoned = engine.released, engine.abandoned
     if stream is not None:
         live.results += stream
     return live

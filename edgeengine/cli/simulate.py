@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,28 +13,23 @@ from edgeengine.cli.console import Json, State, note, print_json, print_rows, pr
 
 if TYPE_CHECKING:
     from edgeengine.engine.prepare import Prepared
-    from edgeengine.spec import Plan
+    from edgeengine.scheduling import Job
     from edgeengine.workload import Workload
+
+SEEDS = 20  # where latencies are predicted: each seed is another device that the predictions allow
 
 EXAMPLES = (
     "edgeengine simulate workload.toml --seconds 60",
     "edgeengine simulate phone.toml --device qualcomm/snapdragon-8-gen-3 --policy fifo --json",
+    "edgeengine simulate disb:A --policy price              (or xr:vr_gaming, band:sample: published workloads)",
     "edgeengine simulate w.toml --seeds 20                  (miss rates with their 95 % intervals)",
     "edgeengine simulate w.toml --sweep rate=0.5:3:11 --sweep policy=edf,fifo --workers 2 --plot frontier.html",
     "edgeengine simulate w.toml --find rate=0.5,8 --seeds 5  (the highest rate that meets the deadlines)",
 )
 
 
-def described_plan(workload: Workload, device: str | None) -> Plan:
-    """A plan from stated latencies, on a described device's processors or those that the workload names."""
-    from edgeengine.devices import load_profile
-    from edgeengine.planning import plan_from_latencies
-
-    return plan_from_latencies(workload, load_profile(device).processors if device is not None else None)
-
-
 def command(
-    workload: Annotated[str, typer.Argument(help="The workload TOML.")],
+    workload: Annotated[str, typer.Argument(help="The workload TOML, or a published one: xr:…, disb:…, band:…")],
     device: Annotated[str | None, typer.Option(help="A described device instead of this machine.")] = None,
     plan: Annotated[str | None, typer.Option(help="A plan made before.")] = None,
     policy: Annotated[str, typer.Option(help="Scheduling policy: edf, price, fifo, or a published one.")] = "edf",
@@ -41,7 +38,9 @@ def command(
     times: Annotated[str, typer.Option(help="Execution times: sampled, median or worst (p99).")] = "sampled",
     output: Annotated[str | None, typer.Option("-o", "--output", help="A folder for events, plan, jobs, result.")] = None,
     jobs: Annotated[str | None, typer.Option(help="One line per job, as CSV.")] = None,
-    seeds: Annotated[int, typer.Option(help="Simulate with this many seeds, from --seed on.")] = 1,
+    seeds: Annotated[
+        int | None, typer.Option(help="Simulate with this many seeds, from --seed on; 1, or 20 where latencies are predicted.")
+    ] = None,
     sweep: Annotated[list[str] | None, typer.Option(help="KEY=V1,V2,… or KEY=FROM:TO:COUNT; repeat to cross keys.")] = None,
     find: Annotated[str | None, typer.Option(help="KEY=LOW,HIGH or KEY=NAME,NAME,…: the best that is feasible.")] = None,
     max_miss: Annotated[float, typer.Option(help="Feasible: no task misses more than this share.")] = 0.0,
@@ -53,34 +52,43 @@ def command(
     state: State = None,
     json: Json = False,
 ) -> None:
-    """Would these tasks meet their deadlines? Simulated from the profile of this machine, or from stated latencies."""
+    """Would these tasks meet their deadlines? Simulated from the profile of this machine, of a described device, or from stated
+    latencies.
+    """
+    from edgeengine.cli.described import on_device
     from edgeengine.cli.sweep import Many, Planner, simulate_many
-    from edgeengine.engine.prepare import Prepared
     from edgeengine.errors import UserError
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import make_execution_times
+    from edgeengine.state import state_folder
     from edgeengine.sweeps import Question
     from edgeengine.workload import load_workload
+    from edgeengine.workload.file import XR
 
     make_policy(policy)  # an unknown one is said before anything is measured
     make_execution_times(times, seed)
     if not 0 < seconds < 1e7:
         raise UserError(f"simulate: --seconds must be positive, not {seconds}")
-    if not 1 <= seeds <= 10_000 or not 1 <= workers <= 1000 or not 0 <= max_miss < 1:
+    if not (seeds is None or 1 <= seeds <= 10_000) or not 1 <= workers <= 1000 or not 0 <= max_miss < 1:
         raise UserError("simulate: --seeds from 1 to 10,000, --workers from 1 to 1,000, --max-miss at least 0 and below 1")
     if not sweep and (plot is not None or kept is not None or cluster is not None or backend != "local" or workers > 1):
         raise UserError("simulate: --plot, --kept, --workers, --backend and --cluster are for --sweep; give one")
-    many = seeds > 1 or bool(sweep) or find is not None
-    if many and (output is not None or jobs is not None):
+    one_run = output is not None or jobs is not None
+    if ((seeds or 1) > 1 or sweep or find is not None) and one_run:
         raise UserError("simulate: -o and --jobs are for one run; with --seeds, --sweep or --find use --json")
     tasks = load_workload(workload)
-    if many:
-        varied = device or next((text for text in [*(sweep or ()), find or ""] if text.startswith("device=")), None)
-        planner = Planner(None if _is_described(tasks, varied, plan) else _known(tasks, plan, state, False).plan)
-        question = Question(tasks, planner, device, policy, times, seconds, seed, seeds, max_miss)
+    varied = device or next((text for text in [*(sweep or ()), find or ""] if text.startswith("device=")), None)
+    described = _is_described(tasks, varied, plan)
+    predicted = described and varied is not None and (tasks.path.startswith(XR) or any(t.model for t in tasks.tasks))
+    count = seeds or (SEEDS if predicted and times == "sampled" and not one_run else 1)
+    if count > 1 or sweep or find is not None:
+        here = None if described else _known(tasks, plan, state, False).plan
+        planner = Planner(here, state_folder(state))
+        question = Question(tasks, planner, device, policy, times, seconds, seed, count, max_miss)
         simulate_many(question, Many(sweep or (), find, workers, backend, cluster, kept, plot), json)
-    elif _is_described(tasks, device, plan):
-        _once(tasks, Prepared(described_plan(tasks, device), []), policy, times, seconds, seed, output, jobs, json)
+    elif described:
+        known = on_device(tasks, device, state_folder(state))
+        _once(known.workload, known.prepared, policy, times, seconds, seed, output, jobs, json)
     else:
         _once(tasks, _known(tasks, plan, state, output is not None), policy, times, seconds, seed, output, jobs, json)
 
@@ -89,39 +97,46 @@ def _once(
     tasks: Workload, known: Prepared, policy: str, times: str, seconds: float, seed: int,
     output: str | None, jobs: str | None, json: bool,
 ) -> None:  # fmt: skip
-    """One run: its files, and its table or document."""
-    from edgeengine.planning.objectives import xr_frames
-    from edgeengine.reporting import jobs_csv, run_document, write_file, write_run_folder
+    """One run: its files, and its table or document. No job is kept: memory does not grow with `seconds`."""
+    from edgeengine.planning.objectives import XrScores
+    from edgeengine.reporting import Tally, run_document, with_basis, writing_jobs, writing_run
     from edgeengine.scheduling import make_policy
-    from edgeengine.simulation import make_execution_times, simulate
+    from edgeengine.simulation import device_of, make_execution_times, stream
     from edgeengine.workload.file import XR
-    from edgeengine.workload.xr_score import xr_score
 
-    done = simulate(
-        tasks, known.plan, make_policy(policy), make_execution_times(times, seed),
-        stop_ns=round(seconds * 1e9), seed=seed, keep_log=output is not None,
-    )  # fmt: skip
-    device = known.plan.device
-    document = run_document(
-        tasks, done.jobs, done.released, mode="simulated", policy=policy, seconds=seconds, seed=seed, times=times, device=device
-    )
-    score = None
-    if tasks.path.startswith(XR):
-        frames = xr_frames(done.jobs, seconds * 1e3)
-        document["score"] = score = {"strict": xr_score(frames, strict=True), "as_coded": xr_score(frames, strict=False)}
-    if jobs is not None:
-        write_file(Path(jobs), jobs_csv(done.jobs))
-    if output is not None:
-        write_run_folder(
-            Path(output), document=document, plan=known.plan, log=done.log or [], jobs=done.jobs,
-            rows=known.rows, machine=known.machine,
+    plan, counted = device_of(known.plan, times, seed), Tally(tasks)
+    scores = XrScores(seconds * 1e3) if tasks.path.startswith(XR) else None
+    takers: list[Callable[[Job], object]] = [counted.add, *([scores.add] if scores is not None else [])]
+
+    def ended(job: Job) -> None:
+        for take in takers:
+            take(job)
+
+    with ExitStack() as files:
+        folder = files.enter_context(writing_run(Path(output))) if output is not None else None
+        if folder is not None:
+            takers.append(folder.end)
+        if jobs is not None:
+            takers.append(files.enter_context(writing_jobs(Path(jobs))).add)
+        done = stream(
+            tasks, plan, make_policy(policy), make_execution_times(times, seed), stop_ns=round(seconds * 1e9), seed=seed,
+            ended=ended, record=folder.step if folder is not None else None,
         )  # fmt: skip
+        document = run_document(
+            with_basis(counted.rows(done.released), plan), mode="simulated", policy=policy, seconds=seconds, seed=seed,
+            times=times, device=plan.device,
+        )  # fmt: skip
+        if scores is not None:
+            document["score"] = scores.values
+        if folder is not None:
+            folder.conclude(document, plan, known.rows, known.machine)
     if json:
         print_json(document)
     else:
-        print_rows(f"simulated {seconds:g} s, policy {policy}, {device}", document["tasks"], done.jobs)  # type: ignore[arg-type]
-        if score is not None:
-            note(f"XRBench score {score['strict']:.2f}, as coded {score['as_coded']:.2f}")
+        title = f"simulated {seconds:g} s, policy {policy}, {plan.device}"
+        print_rows(title, document["tasks"], counted.causes)  # type: ignore[arg-type]
+        if scores is not None:
+            note(f"XRBench score {scores.values['strict']:.2f}, as coded {scores.values['as_coded']:.2f}")
 
 
 def _is_described(tasks: Workload, device: str | None, plan: str | None) -> bool:

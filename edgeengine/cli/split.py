@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeengine.cli.console import Bar, Json, note, out, print_json, print_table, progress_bar
-from edgeengine.cli.options import parse_inputs, parse_shapes
+from edgeengine.cli.options import OPTION_HELP, parse_inputs, parse_options, parse_shapes
 
 if TYPE_CHECKING:
     from edgeengine.bundle import Bundle
@@ -37,6 +37,7 @@ def command(
     max_bytes: Annotated[int | None, typer.Option(help="A boundary passes at most this many bytes.")] = None,
     budget: Annotated[int, typer.Option(help="Measure, and keep as candidates, at most this many subgraphs.")] = 64,
     processor: Annotated[str | None, typer.Option(help="Measure on this one; the first of 'edgeengine devices' else.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help=OPTION_HELP)] = None,
     measure: Annotated[bool, typer.Option(help="Balance --parts by time measured here, else by operations counted.")] = True,
     json: Json = False,
 ) -> None:
@@ -51,7 +52,8 @@ def command(
             "split: say how: --parts N, --max-part-ms X, --at TENSOR,… or --for PROCESSOR; 'edgeengine inspect MODEL' lists good "
             "places, 'edgeengine devices' processors"
         )
-    taker = None if for_processor is None else Taker(for_processor)
+    options = parse_options(option)
+    taker = None if for_processor is None else Taker(for_processor, options)
     limited = max_tensors is not None or max_bytes is not None
     given = parse_inputs(input)
     with progress_bar() as bar:
@@ -63,7 +65,9 @@ def command(
             shapes=parse_shapes(shape),
             max_part_ms=max_part_ms,
             left=taker,
-            measure=Measurer(given, processor) if (parts is not None and measure) or max_part_ms is not None else None,
+            measure=Measurer(given, processor, options=options)
+            if (parts is not None and measure) or max_part_ms is not None
+            else None,
             budget=budget,
             limits=Limits(max_tensors, max_bytes) if limited else None,
             inputs=given,

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from edgeengine.cli.console import note, print_json, print_rows, print_table, progress_bar
-from edgeengine.errors import UserError
+from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.reporting import write_file
 from edgeengine.spec import Plan
 from edgeengine.sweeps import Question, find, parse_axis, points, run_points
 from edgeengine.sweeps.frontier import frontier_html, worst_miss_rate
-from edgeengine.sweeps.runner import Answer
+from edgeengine.sweeps.point import Answer
 from edgeengine.workload import Workload
 
 
@@ -26,13 +26,14 @@ class Planner:
     """
 
     here: Plan | None
+    state: Path | None = None
 
     def __call__(self, workload: Workload, device: str | None) -> Plan:
-        from edgeengine.cli.simulate import described_plan
+        from edgeengine.cli.described import described_plan
 
         if device is None and self.here is not None:
             return msgspec.structs.replace(self.here, workload=workload.sha256)
-        return described_plan(workload, device)
+        return described_plan(workload, device, self.state)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Many:
 
 
 def simulate_many(question: Question, how: Many, json: bool) -> None:
-    """Raises UserError for keys that do not exist or options that do not go together."""
+    """Raises UserError for keys that do not exist or options that do not go together, PlanInfeasible where nothing can run."""
     if how.find is not None and how.sweep:
         raise UserError("simulate: --find searches one key; give it or --sweep, not both")
     if how.find is not None:
@@ -58,7 +59,9 @@ def simulate_many(question: Question, how: Many, json: bool) -> None:
         _sweep(question, how, json)
     else:
         (answer,) = run_points(question, [{}])
-        document = _about(question) | {"tasks": answer["tasks"]}
+        if "reason" in answer:
+            raise PlanInfeasible(str(answer["reason"]))
+        document = _about(question) | {"tasks": answer["tasks"]} | ({"score": answer["score"]} if "score" in answer else {})
         if json:
             print_json(document)
         else:
@@ -66,6 +69,9 @@ def simulate_many(question: Question, how: Many, json: bool) -> None:
                 f"simulated {question.seconds:g} s, {question.seeds} seeds, policy {question.policy} (miss rate: 95 % interval)"
             )
             print_rows(title, answer["tasks"])  # type: ignore[arg-type]
+            if "score" in answer:
+                strict, as_coded = answer["score"].values()  # type: ignore[attr-defined]
+                note(f"XRBench score {strict:.2f}, as coded {as_coded:.2f} (means over the seeds)")
 
 
 def _about(question: Question) -> dict[str, object]:

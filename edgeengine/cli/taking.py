@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from edgeengine.bundle import Bundle
 from edgeengine.errors import DeviceError
 from edgeengine.spec import Latency, Placement, Step, SubgraphSpec
@@ -10,11 +12,11 @@ from edgeengine.spec import Latency, Placement, Step, SubgraphSpec
 class Taker:
     """Callable as left(bundle) -> node name -> why the processor leaves it, for a bundle of one subgraph."""
 
-    def __init__(self, processor: str):
-        """Raises UserError for an unknown processor, PlanInfeasible where it is unusable."""
+    def __init__(self, processor: str, options: Mapping[str, Mapping[str, str]] | None = None):
+        """Raises UserError for an unknown processor or option, PlanInfeasible where it is unusable."""
         from edgeengine.cli.resolve import choose_processors
 
-        self.processor = choose_processors([processor])[0]
+        self.processor = choose_processors([processor], options=options, flag="--for")[0]
 
     def __call__(self, bundle: Bundle) -> dict[str, str]:
         (placement,) = self.placements(bundle, bundle.manifest.subgraphs)

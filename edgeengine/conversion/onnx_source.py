@@ -42,7 +42,7 @@ class OnnxConverter:
 
 
 class OnnxSource:
-    """An ONNX file that runs. What `OpenSource` asks for."""
+    """An ONNX file that runs. What `OpenSource` asks for. Raises UserError for one that does not load as it stands."""
 
     def __init__(self, model: Model, seen: Tensors) -> None:
         self._model, self._seen = model, seen
@@ -56,7 +56,10 @@ class OnnxSource:
             shapes = ", ".join(f"{i.name} {list(i.shape)}" for i in seen.inputs)
             self.notes.append(f"the source fixes the batch ({shapes}), so the model does: export it with a free batch axis")
         self.tools = {"onnx": onnx.__version__}
-        self._session = create(str(model.path), optimized=False)
+        try:
+            self._session = create(str(model.path), optimized=False)
+        except RUNTIME_ERRORS as e:
+            raise UserError(f"{model.path}: ONNX Runtime cannot load it ({first_line(e)}); mend or export it again") from e
         self._outputs = [o.name for o in model.proto.graph.output]
 
     def export(self, opset: int | None) -> onnx.ModelProto:

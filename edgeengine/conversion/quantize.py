@@ -101,8 +101,19 @@ def _float16(proto: onnx.ModelProto, work: Path, reference: Reference, where: st
             ONNXModel(found).topological_sort()  # the casts of the inputs come last
     except (ValueError, TypeError, KeyError, IndexError, AssertionError, RuntimeError, *RUNTIME_ERRORS) as e:
         raise UserError(f"{where}: cannot become float16 ({first_line(e)}); try --quantize int8-qdq") from e
+    if _halves(found) == _halves(proto):
+        raise UserError(f"{where}: holds nothing in float32, so nothing for fp16; leave --quantize out")
     onnx.save(found, work / "half.onnx")
     return found, reference.compare(str(work / "half.onnx")), []
+
+
+def _halves(proto: onnx.ModelProto) -> int:
+    """How much of a model is float16: its weights, inputs and outputs, and casts to it."""
+    half = onnx.TensorProto.FLOAT16
+    values = [v.type.tensor_type.elem_type for v in (*proto.graph.input, *proto.graph.output)]
+    values += [t.data_type for t in proto.graph.initializer]
+    values += [a.i for n in nodes_of(proto) if n.op_type == "Cast" for a in n.attribute if a.name == "to"]
+    return values.count(half)
 
 
 class _Int8:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from edgeengine.conversion.base import Converter
 from edgeengine.conversion.onnx_source import OnnxConverter
 from edgeengine.errors import UserError
+from edgeengine.graph.session import first_line
 
 # Files that only unpickling would open: it runs whatever code their author put in.
 _PICKLED = (".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".bin")
@@ -17,15 +18,17 @@ _ELSEWHERE = {
 
 
 def load_converters() -> dict[str, Converter]:
-    """A fresh instance of each. Raises UserError when two claim one name or one cannot be imported."""
+    """A fresh instance of each. Raises UserError when two claim one name or one cannot be made."""
     made: dict[str, Converter] = {OnnxConverter.name: OnnxConverter()}
     for entry in entry_points(group="edgeengine.converters"):
         if entry.name in made:
             raise UserError(f"converter {entry.name!r} is claimed by more than one package; uninstall all but one")
         try:
             made[entry.name] = entry.load()()
-        except ImportError as e:
-            raise UserError(f"converter {entry.name!r} cannot be imported ({e}); install what it needs") from e
+        except Exception as e:  # a stranger's package may fail in any way
+            raise UserError(
+                f"converter {entry.name!r} cannot be made ({first_line(e)}); install what it needs, or remove it"
+            ) from e
     return made
 
 

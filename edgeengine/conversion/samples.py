@@ -51,7 +51,11 @@ def read_samples(arrays: Arrays, model: str, where: str) -> Samples:
             raise UserError(f"{where}: {i.name!r} holds {array.dtype}; only numbers calibrate")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise UserError(f"{where}: {i.name!r} holds NaN or infinity; leave such samples out")
-        cut[i.name] = _runs(array.astype(numpy_dtype(dtype)), list(i.shape), f"{where}: {i.name!r}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            taken = array.astype(numpy_dtype(dtype))
+        if not (np.isfinite(taken).all() if taken.dtype.kind == "f" else np.array_equal(taken, array)):
+            raise UserError(f"{where}: {i.name!r} holds {array.dtype} values that {dtype} cannot, which the model wants")
+        cut[i.name] = _runs(taken, list(i.shape), f"{where}: {i.name!r}")
     counts = {n: len(a) for n, a in cut.items() if len(a) != 1}
     if len(set(counts.values())) > 1:
         raise UserError(f"{where}: different numbers of samples: {counts}; give as many for each input")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 from edgeengine.devices.providers import load_providers
@@ -59,10 +60,10 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def discover() -> list[Processor]:
-    """Every processor every provider offers here, unusable ones with their reason."""
+def discover(options: Mapping[str, Mapping[str, str]] | None = None) -> list[Processor]:
+    """Every processor every provider offers here, unusable ones with their reason; `options` by processor, see load_providers."""
     cores = usable_cores()
-    return [p for provider in load_providers().values() for p in provider.discover(cores)]
+    return [p for provider in load_providers(options=options).values() for p in provider.discover(cores)]
 
 
 def device_id() -> str:
@@ -73,7 +74,10 @@ def device_id() -> str:
 
 
 def _cpu_model() -> str:
-    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
-        if line.startswith(("model name", "Model")):
-            return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
+    """As /proc/cpuinfo names it; on ARM the board (device tree) and the kinds of its cores (implementer and part)."""
+    lines = [line.partition(":") for line in (_read(Path("/proc/cpuinfo")) or "").splitlines()]
+    figures = [(name.strip(), value.strip()) for name, _, value in lines]
+    named = next((value for name, value in figures if name in ("model name", "Model")), "")
+    board = (_read(Path("/proc/device-tree/model")) or "").rstrip("\0")
+    parts = sorted({value for name, value in figures if name in ("CPU implementer", "CPU part")})
+    return named or " ".join(filter(None, [board, *parts])) or platform.processor() or "unknown"

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from edgeengine.clock import tighten_timer_slack
+from edgeengine.clock import Thread, tighten_timer_slack
 from edgeengine.spec import Processor
 
 WORKER_PRIORITY, TIMER_PRIORITY = 1, 2
@@ -18,8 +18,10 @@ WORKER_PRIORITY, TIMER_PRIORITY = 1, 2
 def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
     """Run `code` on a fresh pinned thread, with a worker's priority, and wait; its exception is raised here."""
     failure: list[BaseException] = []
+    begun = threading.Event()
 
     def body() -> None:
+        begun.set()
         tighten_timer_slack()
         pin(processor.host_core)
         real_time(WORKER_PRIORITY)
@@ -28,8 +30,13 @@ def run_pinned(processor: Processor, code: Callable[[], None]) -> None:
         except BaseException as e:  # noqa: BLE001  handed to the waiting thread
             failure.append(e)
 
-    thread = threading.Thread(target=body, name=f"edgeengine measuring {processor.name}", daemon=True)
-    thread.start()
+    thread = Thread(body, f"edgeengine measuring {processor.name}")
+    try:
+        thread.start()
+    except KeyboardInterrupt:  # it may be on its way all the same
+        if begun.wait(1):
+            thread.join()
+        raise
     thread.join()
     if failure:
         raise failure[0]

@@ -22,12 +22,14 @@ from edgeengine.engine.priming import prime_windows
 from edgeengine.engine.result import JobFuture, JobResult, ResultStream
 from edgeengine.engine.runtime import STOP, Runtime
 from edgeengine.engine.timer import Timer
+from edgeengine.engine.watchdog import CHECK_NS, Watchdog
 from edgeengine.engine.worker import Worker
 from edgeengine.errors import InternalError, UserError
 from edgeengine.events import Cancelled, LogLine, Released
 from edgeengine.io import Sink, Source, opened
 from edgeengine.planning import load_plan
 from edgeengine.scheduling import Job, Policy, Scheduler, make_policy
+from edgeengine.scheduling.drift import Drift
 from edgeengine.spec import Plan
 from edgeengine.workload import Releases, Workload, load_workload
 
@@ -55,6 +57,7 @@ class Engine:
             opened on entering and closed at the end.
         clock, providers: replaced in tests.
         check_outputs: a job whose outputs hold NaN fails (training excepted). False for models that mean it.
+        hang_s: a run is given up once it takes longer than this and than ten times its p99; see `abandoned`.
         keep_jobs, keep_log: keep ended jobs in `jobs`, scheduler steps in `log`. They grow with the run.
 
     Raises UserError for a workload that cannot run here, DeviceError when a subgraph cannot be loaded.
@@ -74,6 +77,7 @@ class Engine:
         clock: Clock | None = None,
         providers: dict[str, Provider] | None = None,
         check_outputs: bool = True,
+        hang_s: float = 1.0,
         keep_jobs: bool = False,
         keep_log: bool = False,
     ):
@@ -89,14 +93,20 @@ class Engine:
             if name not in self._data.tasks:
                 raise UserError(f"Engine: sinks names no task {name!r}; known: {', '.join(self._data.tasks)}")
         self._ends = ExitStack()  # of sources and sinks
+        self.log: list[LogLine] = []
         scheduler = Scheduler(
-            workload, plan, make_policy(policy) if isinstance(policy, str) else policy, seed=seed, keep_log=keep_log
-        )
+            workload, plan, make_policy(policy) if isinstance(policy, str) else policy,
+            seed=seed, record=self.log.append if keep_log else None,
+        )  # fmt: skip
         if seconds is not None and (not isinstance(seconds, int | float) or not 0 < seconds < 1e9):
             raise UserError(f"Engine: seconds must be a positive number, not {seconds!r}")
+        if not isinstance(hang_s, int | float) or not 0 < hang_s < 1e9:
+            raise UserError(f"Engine: hang_s must be a positive number, not {hang_s!r}")
         stop_ns = None if seconds is None else round(seconds * 1e9)
-        self._runtime = Runtime(scheduler, self._clock, stop_ns, self._ended, self._tell_waiting)
-        self._timer = Timer(self._runtime, Releases(workload, stop_ns, seed))
+        self._runtime = Runtime(scheduler, Drift(plan), self._clock, stop_ns, self._ended, self._tell_waiting)
+        self._watchdog = Watchdog(self._runtime, plan, round(hang_s * 1e9))
+        self._runtime.cut_short = self._watchdog.cut_short
+        self._timer = Timer(self._runtime, Releases(workload, stop_ns, seed), self._watchdog)
         self._workers: list[Worker] = []
         self._callbacks: ThreadPoolExecutor | None = None
         self._streams: dict[str, ResultStream] = {}
@@ -108,6 +118,7 @@ class Engine:
         self._keep_jobs = keep_jobs
         self._samples = Samples(check_outputs)
         self.jobs: list[Job] = []
+        self.abandoned: tuple[str, ...] = ()
 
     # ---- life ----
 
@@ -128,9 +139,9 @@ class Engine:
         prime_windows(self._workload, self._plan, self._data, executables)
         for index, processor in enumerate(self._plan.processors):
             if processor.name in executables:
-                self._workers.append(
-                    Worker(processor, index, self._runtime, self._data, executables[processor.name], self._samples)
-                )
+                loaded = executables[processor.name]
+                worker = Worker(processor, index, self._runtime, self._data, loaded, self._samples, self._watchdog)
+                self._workers.append(worker)
         # Its thread is born here, not on a pinned real-time worker, which it would take after.
         self._callbacks = ThreadPoolExecutor(1, "edgeengine callbacks")
         self._callbacks.submit(int)
@@ -146,7 +157,11 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Cancel all jobs, let their runs end (cut short where that can be done), join all threads. Twice does no more."""
+        """Cancel all jobs, let their runs end (cut short where that can be done), join all threads. Twice does no more.
+
+        Bounded: a run that does not return in its time is given up; its processor is in `abandoned`, its thread (a daemon) and
+        what its provider has loaded are left behind.
+        """
         if self._closed:
             return
         self._running = False
@@ -158,8 +173,8 @@ class Engine:
         finally:
             for worker in self._workers:
                 worker.mailbox.put(STOP)
-                if worker.thread is not None:
-                    self._clock.join(worker.thread)
+            left = [w.processor for w in self._workers if not self._join(w)]
+            self.abandoned = tuple(p.name for p in left)
             self._closed = True
             if self._callbacks is not None:
                 self._callbacks.shutdown()
@@ -167,8 +182,20 @@ class Engine:
                 stream.close()
             self._quiet.close()
             self._ends.close()
-            for provider in self._providers.values():
-                provider.close()
+            in_use = {p.provider for p in left}
+            for name, provider in self._providers.items():
+                if name not in in_use:
+                    provider.close()
+
+    def _join(self, worker: Worker) -> bool:
+        """False for a worker that does not come back: its run, if that is why, is given up."""
+        if worker.thread is None:
+            return True
+        name = worker.processor.name
+        if self._clock.join(worker.thread, self._runtime.epoch_ns + self._watchdog.until_ns(name)):
+            return True
+        self._watchdog.give_up(name)
+        return self._clock.join(worker.thread, self._clock.now_ns() + CHECK_NS)
 
     def wait(self) -> None:
         """Block until the last job of a run of `seconds` has ended. Returns at once in a second call."""
@@ -228,12 +255,6 @@ class Engine:
     def released(self) -> dict[str, int]:
         """Jobs released so far, by task."""
         return self._runtime.scheduler.released
-
-    @property
-    def log(self) -> list[LogLine]:
-        """The scheduler's steps so far (with keep_log)."""
-        log = self._runtime.scheduler.log
-        return [] if log is None else log
 
     # ---- inside ----
 

@@ -21,7 +21,8 @@ def prime_windows(
     for parent in workload.tasks:
         mine = data.tasks[parent.name]
         children = [c for c in mine.children if c.spec.window is not None]
-        if children and mine.source is not None and parent.period_ns is not None and not parent.feed:
+        allowed = bool(plan.task(parent.name).steps)  # else admission refused it
+        if children and allowed and mine.source is not None and parent.period_ns is not None and not parent.feed:
             _prime(parent, parent.period_ns, mine, children, plan, executables)
 
 

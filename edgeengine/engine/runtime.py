@@ -6,12 +6,13 @@ There is no scheduler thread. A worker that finished takes its own next subgraph
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from edgeengine.clock import ORDER_MAIN, Clock, Mailbox
 from edgeengine.errors import InternalError, UserError
-from edgeengine.events import AnyAction, AnyEvent, Cancel, Cancelled, Hold, Start, Wake
+from edgeengine.events import AnyAction, AnyEvent, Cancel, Cancelled, EstimateChanged, Finished, Hold, Start, Wake
 from edgeengine.scheduling import Job, Scheduler
+from edgeengine.scheduling.drift import Drift
 from edgeengine.scheduling.follow_up import follow_ups
 
 STOP = object()
@@ -25,18 +26,19 @@ class Runtime:
     def __init__(
         self,
         scheduler: Scheduler,
+        drift: Drift,
         clock: Clock,
         stop_ns: int | None,
         on_ended: Callable[[Job], None],
         on_failure: Callable[[], None],
     ):
-        self.clock, self.scheduler = clock, scheduler
+        self.clock, self.scheduler, self._drift = clock, scheduler, drift
         self._clock_ns = clock.now_ns
         self.epoch_ns = clock.now_ns()
         self.stop_ns = stop_ns
         self.released_all = False  # the timer has no more releases
         self.workers: dict[str, Mailbox] = {}
-        self.running: dict[str, tuple[str, int, Callable[[], None]]] = {}  # by processor: task, index, how to cut the run short
+        self.cut_short: Callable[[str, int], None] = lambda task, index: None  # the running job; see Watchdog
         self.timer: Mailbox | None = None
         self.drained = clock.mailbox(ORDER_MAIN, 0)
         self.failure: BaseException | None = None  # of the scheduler or a thread of ours: the run is over
@@ -57,10 +59,12 @@ class Runtime:
         try:
             with self._lock:
                 now = max(self._clock_ns() - self.epoch_ns, 0)
-                own = self._perform(self.scheduler.step(make_event(now)), processor)
+                event = make_event(now)
+                own = self._perform(self.scheduler.step(event), processor)
                 ended = self.scheduler.ended
-                if ended or self.released_all:
-                    own = self._follow(now, ended, processor) or own
+                drifted = self._drift.observe(event) if type(event) is Finished else []
+                if ended or self.released_all or drifted:
+                    own = self._follow(now, ended, processor, drifted) or own
                 over = self._is_over()
         except UserError:
             raise
@@ -90,10 +94,10 @@ class Runtime:
         finally:
             self.drained.put(True)
 
-    def _follow(self, now: int, ended: list[Job], processor: str | None) -> Start | None:
+    def _follow(self, now: int, ended: list[Job], processor: str | None, drifted: Sequence[EstimateChanged] = ()) -> Start | None:
         """Step what follows from the last step, at the same instant; adds to `ended`."""
         own = None
-        pending = follow_ups(self.scheduler, now, self.stop_ns, self.released_all)
+        pending = [*drifted, *follow_ups(self.scheduler, now, self.stop_ns, self.released_all)]
         for event in pending:
             own = self._perform(self.scheduler.step(event), processor) or own
             ended += self.scheduler.ended
@@ -143,18 +147,12 @@ class Runtime:
                 else:
                     self.workers[action.processor].put(action)
             elif type(action) is Cancel:
-                self._cut_short(action.task, action.index)
+                self.cut_short(action.task, action.index)
             elif type(action) is Wake:
                 self._wake(action.at_ns)
             elif type(action) is Hold:
                 self._wake(action.until_ns)
         return own
-
-    def _cut_short(self, task: str, index: int) -> None:
-        """A run not here yet sees for itself that its job is being cancelled; one that cannot be cut short ends by itself."""
-        for running_task, running_index, terminate in list(self.running.values()):
-            if (running_task, running_index) == (task, index):
-                terminate()
 
     def _wake(self, at_ns: int) -> None:
         assert self.timer is not None

@@ -11,6 +11,7 @@ from edgeengine.devices.threads import WORKER_PRIORITY, pin, real_time
 from edgeengine.engine.dataflow import DataFlow
 from edgeengine.engine.health import Health, Key, Samples, nan_in
 from edgeengine.engine.runtime import STOP, Runtime
+from edgeengine.engine.watchdog import Run, Watchdog
 from edgeengine.errors import DeviceError, EdgeEngineError, UserError
 from edgeengine.events import Failed, Finished, ProcessorBack, Start, Started
 from edgeengine.scheduling.job import RANK, Job
@@ -24,16 +25,18 @@ Executables = dict[tuple[str, str], Executable]  # (task, subgraph) -> loaded on
 class Worker:
     """Pinned to the processor's host core. Reports every failure of a provider or glue as a failed job and lives on.
 
-    Faults of the processor in a row lose it (see Health): it then starts nothing, and the worker probes it until it is back.
+    Faults of the processor in a row lose it (see Health), and so does a run that hangs (see Watchdog): it starts nothing, and the
+    worker, once it is free, probes it until it is back.
     """
 
     def __init__(
-        self, processor: Processor, index: int, runtime: Runtime, data: DataFlow, executables: Executables, samples: Samples
-    ):
-        self._processor, self._name = processor, processor.name
+        self, processor: Processor, index: int, runtime: Runtime, data: DataFlow, executables: Executables, samples: Samples,
+        watchdog: Watchdog,
+    ):  # fmt: skip
+        self.processor, self._name = processor, processor.name
         self._runtime, self._data, self._executables = runtime, data, executables
         self._begin = {key: getattr(executable, "begin", None) for key, executable in executables.items()}
-        self._health, self._samples = Health(), samples
+        self._health, self._samples, self._watchdog = Health(), samples, watchdog
         self._failed: dict[Key, Tensors] = {}  # inputs of the faults since the processor last ran well
         self.mailbox = runtime.clock.mailbox(ORDER_START, index)
         self.thread: threading.Thread | None = None
@@ -44,7 +47,7 @@ class Worker:
         self.thread = self._runtime.clock.start_thread(self._runtime.guard(self._loop), f"edgeengine {self._name}")
 
     def _loop(self) -> None:
-        pin(self._processor.host_core)
+        pin(self.processor.host_core)
         self._real_time = real_time(WORKER_PRIORITY)
         start: Start | None = None
         while True:
@@ -60,10 +63,15 @@ class Worker:
         runtime, task, index, subgraph = self._runtime, start.task, start.index, start.subgraph
         runtime.step(lambda now: Started(now, task, index, subgraph, self._name))
         job = runtime.scheduler.job(task, index)
-        lost = False
+        tensors: Tensors | None = None
+        watched, lost = self._watchdog.begin(self._name, task, index, subgraph), False
         try:
-            tensors = self._data.tensors(job)
-            outputs, duration_ns = self._run(job, (task, subgraph), tensors)
+            try:
+                tensors = self._data.tensors(job)
+                outputs, duration_ns = self._run(job, (task, subgraph), tensors, watched)
+            finally:
+                if not self._watchdog.end(self._name):
+                    raise _GivenUp from None
             last = job.move is not None and job.move.stop == job.task.segments
             if last and self._samples.check and not job.task.train:
                 self._require_numbers(task, tensors, outputs)
@@ -73,12 +81,16 @@ class Worker:
             tensors.update(outputs)
             if last and not job.cancelling:
                 self._data.finish(task, index, tensors)
+        except _GivenUp:
+            if tensors is not None:  # else it was the source that hung
+                self._failed[task, subgraph] = dict(tensors)
+            return self._recover()
         except _CutShort as e:
             ns = e.duration_ns
             return runtime.step(lambda now: Finished(now, task, index, subgraph, self._name, "cancelled", ns), self._name)
         except _Fault as e:
             cause, lost = e.cause, self._health.fault(e.error)
-            self._failed[task, subgraph] = dict(tensors)
+            self._failed[task, subgraph] = dict(tensors or {})
         except EdgeEngineError as e:
             cause = str(e)
         except (Exception, SystemExit) as e:  # noqa: BLE001  a fault in someone's source or glue ends the job, never the worker
@@ -89,13 +101,12 @@ class Worker:
         own = runtime.step(lambda now: Failed(now, task, index, subgraph, self._name, cause, lost), self._name)
         return self._recover() if lost else own
 
-    def _run(self, job: Job, key: Key, tensors: Tensors) -> tuple[Tensors, int]:
+    def _run(self, job: Job, key: Key, tensors: Tensors, watched: Run) -> tuple[Tensors, int]:
         """The outputs, and the time it took. Raises _Fault for what the processor is to blame for, _CutShort if told to stop."""
-        clock, running, begin = self._runtime.clock, self._runtime.running, self._begin[key]
-        run = self._executables[key]
+        clock, begin, run = self._runtime.clock, self._begin[key], self._executables[key]
         if begin is not None:
             run = begin()
-            running[self._name] = (job.task.name, job.index, run.terminate)
+            watched.terminate = run.terminate
             if job.cancelling:  # since before that: whoever cancelled could not see this run
                 run.terminate()
         patient = self._real_time and job.task.rank >= BACKGROUND_RANK
@@ -137,7 +148,9 @@ class Worker:
                     return item  # type: ignore[return-value]
             if self._real_time:
                 real_time(0)
+            self._watchdog.begin_probe(self._name)
             well = all(self._samples.probe(key, self._executables[key], fed) for key, fed in self._failed.items())
+            well = self._watchdog.end(self._name) and well
             if self._real_time:
                 real_time(WORKER_PRIORITY)
             if well:
@@ -153,6 +166,10 @@ class _Fault(Exception):
     def __init__(self, cause: str, error: BaseException | None):
         super().__init__(cause)
         self.cause, self.error = cause, error
+
+
+class _GivenUp(Exception):
+    """The run came back after it was declared lost: its job has failed, its processor is quarantined."""
 
 
 class _CutShort(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnxruntime as ort
@@ -24,11 +25,14 @@ RUNTIME_ERRORS = (
     ValueError,
 )
 
+# "/src/div.h:256 onnxruntime::Div<T>::Div(const OpKernelInfo&) [with T = long int] ": file, line and function of a failed check.
+_PLACE = re.compile(r"/\S+\.(?:cc|h):\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?: \[with [^\]]*\])? ")
+
 
 def first_line(error: Exception) -> str:
-    """ONNX Runtime's message, its first line, without the code it starts with."""
+    """ONNX Runtime's message, its first line, without the code it starts with and the places in its source."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return line.split(" : ", 3)[-1].removeprefix("FAIL : ")
+    return _PLACE.sub("", line.split(" : ", 3)[-1].removeprefix("FAIL : "))
 
 
 def create(
@@ -44,7 +48,7 @@ def create(
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails is raised
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if lean:
         options.enable_cpu_mem_arena = False

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from edgeengine.bundle import WEIGHTS
@@ -24,6 +25,7 @@ from edgeengine.graph.tensors import ITEM_BYTES, copy_bytes, external_slice, is_
 
 _T = onnx.TensorProto
 _ALIGN_BYTES = 64
+_CHUNK = 1 << 18  # elements looked at at a time
 _PAGE_BYTES = 4096  # big tensors start on a page, so that they can be memory-mapped
 _BIG_BYTES = 65536
 _LARGE_INTEGER_BYTES = 1024  # smaller ones may be shapes and axes, which inference reads as data
@@ -81,6 +83,23 @@ class Weights:
                 out.write(b"\0" * (offset - out.tell()))
                 copy_bytes(self.model.folder, tensor, out)
 
+    def denormals(self, root: Path) -> dict[str, int]:
+        """How many elements of each float32 and float64 weight in base.bin are denormal, by name, those without left out.
+
+        A CPU converts float16 before it computes: what is small there is small no more.
+        """
+        found = {}
+        for offset, tensor in self.layout.placed:
+            if tensor.data_type in (_T.FLOAT, _T.DOUBLE) and nbytes(tensor):
+                dtype = np.dtype("<f4" if tensor.data_type == _T.FLOAT else "<f8")
+                values = np.memmap(root / WEIGHTS, dtype, "r", offset, (math.prod(tensor.dims),))
+                small = np.finfo(dtype).tiny
+                chunks = (np.abs(values[i : i + _CHUNK]) for i in range(0, len(values), _CHUNK))
+                count = sum(int(np.count_nonzero((c > 0) & (c < small))) for c in chunks)
+                if count:
+                    found[tensor.name] = count
+        return found
+
     def adopt(self, proto: onnx.ModelProto) -> None:
         """Redirect what bodies, attributes and functions of a subgraph had in the source's data files to base.bin."""
         for tensor in _nested_external(proto):
@@ -106,6 +125,11 @@ def lay_out(flow: Dataflow, names: Iterable[str]) -> Weights:
         if key not in held:
             held[key] = layout.place(tensor)
     return Weights(flow.model, held, layout)
+
+
+def as_held(flow: Dataflow) -> Weights:
+    """The initializers where the model has them, for subgraphs in the model's own folder."""
+    return Weights(flow.model, dict(flow.initializers), _Layout())
 
 
 def _goes_external(tensor: onnx.TensorProto) -> bool:

@@ -1,11 +1,12 @@
 """Admission: which tasks can be guaranteed their deadlines before anything runs, and what would make the others fit.
 
-All tasks that could have a guarantee start on their shortest routes, by criticality and then deadline (deadline monotonic,
-children after their parents), and are tested by response-time analysis (see response_time) with every subgraph at its p99 times a
-margin, plus the machine's overheads. Where one would be late, the single change that brings most is made: another route
-for one of them, another place in the order within its class, or, where a subgraph of a task without guarantee blocks, taking
-that step out of the other's plan if another way is left. If nothing helps, that task goes without. The verdict is for policies
-that start guaranteed jobs first (see scheduling.guaranteed).
+All tasks that could have a guarantee start by criticality and then deadline (deadline monotonic, children after their parents),
+on their shortest routes, or on those that balance the load. They are tested by response-time analysis (see response_time) with
+every subgraph at its p99 times a margin, plus the machine's overheads. Where one would be late, the single change that brings
+most is made: another route for one of them, another place in the order within its class, or, where a subgraph of a task without
+guarantee blocks, taking that step out of the other's plan if another way is left. If nothing helps, that task goes without; but
+one of high criticality first takes the processors from the less critical tasks after it, which may run elsewhere or not at all.
+The verdict is for policies that start guaranteed jobs first (see scheduling.guaranteed).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import msgspec
 from edgeengine.planning.blocking import rank
 from edgeengine.planning.bounds import Bounds, Route, groups, in_order, period_ns, routes_of
 from edgeengine.planning.response_time import Chain, Stage, analyse, progress
-from edgeengine.spec import Guarantee, Plan, Step, TaskPlan
+from edgeengine.planning.timetable import timetable
+from edgeengine.spec import Guarantee, Plan, Step, TaskPlan, Timetable
 from edgeengine.workload import Task, Workload
 
 MARGIN = 1.2  # on the p99: a sample's p99 is not the worst that comes
@@ -25,6 +27,7 @@ LEAST_GAIN = 1e-3  # of a change in the search, in tasks: every step of it gains
 GUARANTEED, BEST_EFFORT, REFUSED = "guaranteed", "best effort", "refused"
 
 Steps = Mapping[str, tuple[Step, ...]]
+State = tuple[list[Task], dict[str, Route], dict[str, tuple[Step, ...]], dict[str, tuple[int, int]]]
 
 
 def admit(workload: Workload, plan: Plan, *, margin: float = MARGIN, memory_bytes: int | None = None) -> Plan:
@@ -41,7 +44,9 @@ class _Admission:
         self._steps = {t.task: t.steps for t in plan.tasks}  # what tasks without a guarantee may run
         self._order: list[Task] = []  # with a guarantee, by priority
         self._routes: dict[str, Route] = {}
+        self._firm: dict[str, tuple[int, int]] = {}  # of weakly-hard tasks guaranteed no more than they must meet
         self._verdicts: dict[str, tuple[str, str]] = {}
+        self._timed: tuple[Timetable, dict[str, int]] | None = None  # where priorities were not enough, with ends by task
 
     def run(self) -> Plan:
         left = self._memory
@@ -55,28 +60,44 @@ class _Admission:
             left = left - needs if left is not None and needs is not None else left
             self._consider(task)
         self._settle()
-        ends = {name: stages[-1] for name, stages in self._analyse(self._order, self._routes, self._steps).items()}
+        if self._timed is None:
+            ends = {name: stages[-1] for name, stages in self._analyse(self._order, self._routes, self._steps).items()}
+            table = None
+        else:
+            table, ends = self._timed
         tasks = tuple(self._verdict(t, *self._verdicts.get(t.task, (GUARANTEED, "")), ends.get(t.task)) for t in self._plan.tasks)
-        return msgspec.structs.replace(self._plan, tasks=tasks)
+        return msgspec.structs.replace(self._plan, tasks=tasks, timetable=table)
 
     def _verdict(self, plan: TaskPlan, verdict: str, reason: str, response_ns: int | None) -> TaskPlan:
-        guarantee = None
+        guarantee, steps = None, self._steps[plan.task]
         if response_ns is not None:
             priority = next(i for i, t in enumerate(self._order) if t.name == plan.task)
-            route = tuple((s.subgraph, s.processor) for s in self._routes[plan.task])
-            guarantee = Guarantee(priority, route, response_ns, self._margin)
+            steps = self._allowed(plan.task)
+            route = tuple((s.subgraph, s.processor) for s in steps)
+            guarantee = Guarantee(priority, route, response_ns, self._margin, self._firm.get(plan.task))
             deadline = self._order[priority].relative_deadline_ns or 0
             reason = (
                 f"ends within {response_ns / 1e6:.3g} of {deadline / 1e6:.3g} ms while no subgraph takes more than "
                 f"{self._margin:g} x its p99"
             )
+            if self._timed is not None:
+                reason = f"by a timetable of {self._timed[0].cycle_ns / 1e6:g} ms: {reason}"
+            if guarantee.firm is not None:
+                reason = f"{guarantee.firm[0]} of any {guarantee.firm[1]} jobs: {reason}"
         return msgspec.structs.replace(
             plan,
-            steps=self._routes[plan.task] if guarantee is not None else self._steps[plan.task] or plan.steps,
+            steps=steps,
             verdict=verdict,
             reason=reason,
             guarantee=guarantee,
         )
+
+    def _allowed(self, name: str) -> tuple[Step, ...]:
+        """The steps of a guaranteed task: its route, or what its timetable uses."""
+        if self._timed is None:
+            return self._routes[name]
+        used = {(s.subgraph, s.processor) for s in self._timed[0].slots if s.task == name}
+        return tuple(s for s in self._steps[name] if (s.subgraph, s.processor) in used)
 
     def _consider(self, task: Task) -> None:
         """Into the order on its shortest route, or a verdict at once."""
@@ -118,10 +139,57 @@ class _Admission:
     # ---- the search ----
 
     def _settle(self) -> None:
-        """Change routes, order and other tasks' steps until all in the order pass; who cannot leaves it."""
-        while (reached := self._progress()) < len(self._order):
-            if not (self._reroute(reached) or self._reorder(reached) or self._clear(reached)):
+        """Change routes, order and other tasks' steps until all in the order pass; who cannot leaves it.
+
+        One change at a time climbs to a local optimum, so that the search begins at several places.
+        """
+        found: list[tuple[float, State]] = []
+        order, steps = self._order, self._steps
+        for routes in (self._routes, self._balanced()):
+            self._order, self._routes, self._steps, self._firm = order, routes, steps, {}
+            reached = self._climb()
+            found.append((reached, (self._order, self._routes, self._steps, self._firm)))
+            if reached >= len(order):
+                return
+        self._order, self._routes, self._steps, self._firm = order, dict(self._routes), steps, {}
+        self._timed = timetable(order, self._plan, steps, self._bounds)
+        if self._timed is not None:
+            return
+        _, (self._order, self._routes, self._steps, self._firm) = max(found, key=lambda f: f[0])
+        while (reached := self._climb()) < len(self._order):
+            if not self._oust(reached):
                 self._give_up(self._order[int(reached)])
+
+    def _climb(self) -> float:
+        """How far it comes by single changes."""
+        changes = (self._reroute, self._reorder, self._clear, self._relax)
+        while (reached := self._progress()) < len(self._order):
+            if not any(change(reached) for change in changes):
+                break
+        return reached
+
+    def _balanced(self) -> dict[str, Route]:
+        """Routes with the least peak load of the groups, as far as changing one at a time goes."""
+        routes = dict(self._routes)
+        least = self._loads(routes)
+        improved = True
+        while improved:
+            improved = False
+            for task in self._order:
+                for route in self._routes_of(task):
+                    loads = self._loads(routes | {task.name: route})
+                    if loads < least:
+                        least, improved = loads, True
+                        routes[task.name] = route
+        return routes
+
+    def _loads(self, routes: Mapping[str, Route]) -> list[float]:
+        """Of the groups, the highest first."""
+        load = dict.fromkeys(self._group.values(), 0.0)
+        for task in self._order:
+            for step in routes[task.name]:
+                load[self._group[step.processor]] += self._bounds.of(task.name, step) / (period_ns(self._workload, task) or 1)
+        return sorted((round(value, 9) for value in load.values()), reverse=True)
 
     def _progress(
         self, order: Sequence[Task] | None = None, routes: Mapping[str, Route] | None = None, steps: Steps | None = None
@@ -129,7 +197,8 @@ class _Admission:
         """How many tasks pass, counted from the highest priority, and how near the next comes."""
         order = self._order if order is None else order
         routes = self._routes if routes is None else routes
-        return progress([self._chain(t, routes[t.name]) for t in order], self._others(self._steps if steps is None else steps))
+        chains = [self._chain(t, routes[t.name]) for t in order]
+        return progress(chains, self._others(self._steps if steps is None else steps, routes))
 
     def _reroute(self, reached: float) -> bool:
         best = reached + LEAST_GAIN
@@ -177,22 +246,91 @@ class _Admission:
         kept = tuple(s for s in steps if self._group[s.processor] not in used or self._bounds.of(name, s) <= most_ns)
         return kept if routes_of(kept, self._plan.task(name).segments, lambda s: s.latency.p50_ns) else steps
 
-    def _give_up(self, task: Task) -> None:
-        verdict = REFUSED if task.criticality == "high" else BEST_EFFORT
-        self._verdicts[task.name] = (verdict, self._what_would_fit(task))
-        gone = {task.name}
+    def _relax(self, reached: float) -> bool:
+        """A weakly-hard task is guaranteed only as many jobs as it must meet; its other jobs block, as any without guarantee."""
+        best, chosen = reached + LEAST_GAIN, ""
+        for task in self._order:
+            alone = task.after is None and not task.carry and all(t.after != task.name for t in self._workload.tasks)
+            if task.firm is not None and task.firm[0] < task.firm[1] and alone and task.name not in self._firm:
+                self._firm[task.name] = task.firm
+                gain = self._progress()
+                del self._firm[task.name]
+                if gain > best:
+                    best, chosen = gain, task.name
+        if chosen:
+            firm = self._workload.task(chosen).firm
+            assert firm is not None
+            self._firm[chosen] = firm
+        return bool(chosen)
+
+    def _oust(self, reached: float) -> bool:
+        """A high task that is late takes its processors from less critical ones behind it, the last first, if that is enough."""
+        place = int(reached)
+        late = self._order[place]
+        if late.criticality != "high":
+            return False
+        for route in self._routes_of(late):
+            used = {self._group[s.processor] for s in route}
+            routes, steps = self._routes | {late.name: route}, dict(self._steps)
+            ousted: dict[str, str] = {}
+            staying = list(self._order)
+            for task in reversed(self._order[place + 1 :]):
+                if task in staying and rank(task) > rank(late) and used & {self._group[s.processor] for s in routes[task.name]}:
+                    ousted[task.name] = self._why_ousted(task, late)
+                    leaving = self._with_descendants(task)
+                    steps |= {t.name: self._elsewhere(t.name, used) for t in leaving}
+                    staying = [t for t in staying if t not in leaving]
+                    left = {t.name: routes[t.name] for t in staying}
+                    if self._progress(staying, left, steps) >= place + 1:
+                        self._routes, self._steps = routes, steps
+                        for name, reason in ousted.items():
+                            self._leave(self._workload.task(name), reason)
+                        return True
+        return False
+
+    def _with_descendants(self, task: Task) -> list[Task]:
+        """The task and those in the order that wait for it."""
+        found = [task]
         for other in self._order:  # children come after their parents
-            if other.after in gone:
-                gone.add(other.name)
-                self._verdicts[other.name] = (BEST_EFFORT, f"it waits for {other.after}, which has no guarantee")
+            if other.after in {t.name for t in found}:
+                found.append(other)
+        return found
+
+    def _elsewhere(self, name: str, used: set[int]) -> tuple[Step, ...]:
+        """The task's steps outside these groups, if there is a way; else none."""
+        kept = tuple(s for s in self._steps[name] if self._group[s.processor] not in used)
+        return kept if routes_of(kept, self._plan.task(name).segments, lambda s: s.latency.p50_ns) else ()
+
+    def _why_ousted(self, task: Task, late: Task) -> str:
+        before, period = self._order[: self._order.index(late)], period_ns(self._workload, late)
+        assert period is not None
+        worst = max(self._bounds.of(task.name, s) for s in self._routes[task.name])
+        _, _, most = self._blocker(late, before, period)
+        return (
+            f"a subgraph of it ({worst / 1e6:.3g} ms) may block {late.name}, which is high, too long: "
+            f"cut it into parts of at most {most / 1e6:.3g} ms"
+        )
+
+    def _give_up(self, task: Task) -> None:
+        self._leave(task, self._what_would_fit(task))
+
+    def _leave(self, task: Task, reason: str) -> None:
+        """Out of the order, and what waits for it too: a high task, or one without a way left, is refused."""
+        gone = {t.name for t in self._with_descendants(task)}
+        for other in self._order:
+            if other.name in gone:
+                why = reason if other is task else f"it waits for {other.after}, which has no guarantee"
+                refused = not self._steps[other.name] or (other is task and task.criticality == "high")
+                self._verdicts[other.name] = (REFUSED if refused else BEST_EFFORT, why)
         self._order = [t for t in self._order if t.name not in gone]
         self._routes = {n: r for n, r in self._routes.items() if n not in gone}
+        self._firm = {n: firm for n, firm in self._firm.items() if n not in gone}
 
     # ---- the analysis ----
 
     def _analyse(self, order: Sequence[Task], routes: Mapping[str, Route], steps: Steps) -> dict[str, list[int]]:
         """Ends of the stages of those that pass; tasks outside the order block with every step they may run."""
-        return analyse([self._chain(t, routes[t.name]) for t in order], self._others(steps))
+        return analyse([self._chain(t, routes[t.name]) for t in order], self._others(steps, routes))
 
     def _chain(self, task: Task, route: Route, period: int | None = None) -> Chain:
         own_period = period or period_ns(self._workload, task)
@@ -205,14 +343,22 @@ class _Admission:
                 stages[-1] = Stage(group, s.total_ns + ns, max(s.longest_ns, ns), ns)
             else:
                 stages.append(Stage(group, ns, ns, ns))
-        return Chain(task.name, own_period, task.relative_deadline_ns, tuple(stages), self._bounds.jitter_ns, task.after)
+        return Chain(
+            task.name,
+            own_period,
+            task.relative_deadline_ns,
+            tuple(stages),
+            self._bounds.jitter_ns,
+            task.after,
+            self._firm.get(task.name, (1, 1)),
+        )
 
-    def _others(self, steps: Steps) -> dict[int, int]:
-        """By group, the longest subgraph of tasks without a guarantee."""
+    def _others(self, steps: Steps, routes: Mapping[str, Route]) -> dict[int, int]:
+        """By group, the longest subgraph of jobs without a guarantee: of tasks without a route, or that may be skipped."""
         longest: dict[int, int] = {}
         for name, allowed in steps.items():
-            if name not in self._routes:
-                for step in allowed:
+            if name not in routes or name in self._firm:
+                for step in routes.get(name, allowed):
                     group = self._group[step.processor]
                     longest[group] = max(longest.get(group, 0), self._bounds.of(name, step))
         return longest
@@ -238,7 +384,7 @@ class _Admission:
                 f"cut it into parts of at most {most / 1e6:.3g} ms"
             )
         factor = 1.0
-        while factor < 64 and not self._fits(task, before, round(period * factor), self._others(self._steps)):
+        while factor < 64 and not self._fits(task, before, round(period * factor), self._others(self._steps, self._routes)):
             factor *= 1.1
         if factor >= 64:
             return "tasks before it leave it no room within its deadline at any rate: give it a longer deadline_ms"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edgeengine.errors import UserError
 from edgeengine.spec import Latency, Plan, Processor, Step, TaskPlan
 from edgeengine.spec.plan import SCHEMA
@@ -15,7 +17,7 @@ def task_from_latencies(task: Task) -> TaskPlan:
         for i in range(task.segments)
         for processor, ms in task.latency_ms.items()
     )
-    return TaskPlan(task=task.name, bundle="", segments=task.segments, steps=steps)
+    return TaskPlan(task=task.name, bundle="", segments=task.segments, steps=steps, basis="stated")
 
 
 def plan_from_latencies(workload: Workload, processors: tuple[Processor, ...] | None = None) -> Plan:
@@ -26,18 +28,19 @@ def plan_from_latencies(workload: Workload, processors: tuple[Processor, ...] | 
     names = dict.fromkeys(name for task in workload.tasks for name in task.latency_ms)
     if processors is None:
         processors = tuple(Processor(name=n, kind=_kind(n), provider="simulated", resources=(n,)) for n in names)
-    known = {p.name for p in processors}
     for task in workload.tasks:
         if not task.latency_ms:
-            raise UserError(
-                f"task {task.name!r} has a model but no latency_ms: a described device is simulated from stated latencies only; "
-                "give latency_ms, or leave out --device to measure here"
-            )
-        for name in task.latency_ms:
-            if name not in known:
-                raise UserError(f"task {task.name!r}, latency_ms: no processor {name!r}; known: {', '.join(sorted(known))}")
+            raise UserError(f"task {task.name!r} has a model but no latency_ms: nothing to plan it from; give latency_ms")
+        check_names(task, [p.name for p in processors])
     tasks = tuple(task_from_latencies(t) for t in workload.tasks)
     return Plan(schema=SCHEMA, device="described", workload=workload.sha256, processors=processors, tasks=tasks)
+
+
+def check_names(task: Task, known: Sequence[str]) -> None:
+    """Raises UserError for a stated latency on a processor that is not among those known."""
+    for name in task.latency_ms:
+        if name not in known:
+            raise UserError(f"task {task.name!r}, latency_ms: no processor {name!r}; known: {', '.join(sorted(known))}")
 
 
 def _kind(name: str) -> str:

@@ -9,23 +9,39 @@ from edgeengine.scheduling import Job
 from edgeengine.scheduling.job import MET
 from edgeengine.workload import Workload
 from edgeengine.workload.xr import RUN_MS
-from edgeengine.workload.xr_score import Frame, xr_score
+from edgeengine.workload.xr_score import Frame, XrScore, xr_score
 
 Objective = Callable[[Workload, Sequence[Job]], float]
 
 
+def xr_frame(job: Job, run_ms: float = RUN_MS) -> Frame | None:
+    """The job as XRBench counts it: only if its deadline lies within the run."""
+    if job.deadline_ns is None or job.deadline_ns > run_ms * 1e6:
+        return None
+    completion_ms = job.finish_ns / 1e6 if job.finished and job.finish_ns is not None else None
+    return Frame(job.task.name, job.deadline_ns / 1e6, completion_ms, job.energy_mj or 0.0)
+
+
 def xr_frames(jobs: Sequence[Job], run_ms: float = RUN_MS) -> list[Frame]:
-    """The frames that XRBench counts: those whose deadline lies within the run."""
-    return [
-        Frame(
-            j.task.name,
-            j.deadline_ns / 1e6,
-            j.finish_ns / 1e6 if j.finished and j.finish_ns is not None else None,
-            j.energy_mj or 0.0,
-        )
-        for j in jobs
-        if j.deadline_ns is not None and j.deadline_ns <= run_ms * 1e6
-    ]
+    return [frame for job in jobs if (frame := xr_frame(job, run_ms)) is not None]
+
+
+class XrScores:
+    """XRBench's scores of the jobs as they end: "strict", late frames counted as dropped, and "as_coded", as its code has it."""
+
+    def __init__(self, run_ms: float):
+        self._run_ms = run_ms
+        self._scores = {"strict": XrScore(strict=True), "as_coded": XrScore(strict=False)}
+
+    def add(self, job: Job) -> None:
+        frame = xr_frame(job, self._run_ms)
+        if frame is not None:
+            for score in self._scores.values():
+                score.add(frame)
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {name: score.value for name, score in self._scores.items()}
 
 
 def xr_strict(_: Workload, jobs: Sequence[Job]) -> float:

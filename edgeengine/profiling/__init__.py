@@ -12,7 +12,8 @@ from edgeengine.profiling.reference import reference_tensors
 from edgeengine.profiling.resume import resume
 from edgeengine.profiling.roofline import Bound, bound, moved_bytes
 from edgeengine.profiling.store import ProfileStore, export_json, read_profile
-from edgeengine.profiling.within import PREDICTED, measure_within
+from edgeengine.profiling.within import measure_within
+from edgeengine.spec.profile import PREDICTED
 
 __all__ = [
     "BACK_TO_BACK",

@@ -7,6 +7,7 @@ measured over the same stretch of time.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
@@ -80,6 +81,7 @@ class _Measuring:
         self._device, self._budget_ns, self._width = device, budget_ns, width
         self._clock, self._keep = clock, keep or (lambda _row: None)
         self._progress = progress or (lambda _what, _share: None)
+        self._last: dict[str, Series] = {}  # what ran last, by processor
 
     def load(self, providers: dict[str, Provider], alone: Sequence[Isolated] | None) -> None:
         """Processors may share a session (core 0, core 1): what it cost to make it is what it cost the first of them."""
@@ -114,7 +116,11 @@ class _Measuring:
             self._complete()
 
     def _round(self, group: list[Series], done: int) -> None:
-        """One burst of each on its processor; in the first round there is no time to lose yet."""
+        """One burst of each on its processor, in another order each time: what runs before one is not always the same."""
+        random.Random(done).shuffle(group)
+        if group[0] is self._last.get(_processor(group[0])):  # a burst that follows its own tells nothing of a switch
+            group.append(group.pop(0))
+        self._last[_processor(group[0])] = group[-1]
 
         def bursts() -> None:
             for s in group:

@@ -118,8 +118,12 @@ def best_chain(
 
 
 def equivalent(processors: Sequence[Processor]) -> list[list[Processor]]:
-    """Processors that differ only in which unit they hold (core 0, core 1): one stands for all."""
+    """Processors that differ only in which core they hold (core 0 and core 1 of one kind): one stands for all.
+
+    An accelerator is alone: two of one provider may be unlike (integrated, discrete).
+    """
     groups: dict[tuple[object, ...], list[Processor]] = {}
     for p in processors:
-        groups.setdefault((p.provider, p.kind, p.threads, p.emulated), []).append(p)
+        own = "" if p.kind == "cpu" else p.name
+        groups.setdefault((p.provider, p.kind, p.core_kind, p.threads, p.emulated, p.options, own), []).append(p)
     return list(groups.values())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers.base import Tensors
 from edgeengine.spec import Latency, Processor, Step, SubgraphSpec, format_shape
@@ -32,5 +34,12 @@ def candidates_of(bundle: Bundle, processors: Sequence[Processor]) -> list[Candi
 
 
 def shapes_text(subgraph: SubgraphSpec, tensors: Tensors) -> str:
-    """Canonical text of the concrete input shapes: part of a row's key."""
-    return ";".join(f"{t.name}={format_shape(tensors[t.name].shape)}" for t in sorted(subgraph.inputs, key=lambda t: t.name))
+    """Canonical text of the concrete input shapes, part of a row's key: "n=1(16000);x=1x576".
+
+    A lone integer or flag decides how much is computed (a loop's count, a sample rate), as a shape does: its value is there too.
+    """
+    return ";".join(f"{t.name}={_shape_text(np.asarray(tensors[t.name]))}" for t in sorted(subgraph.inputs, key=lambda t: t.name))
+
+
+def _shape_text(value: np.ndarray) -> str:
+    return format_shape(value.shape) + (f"({value.item():d})" if value.size == 1 and value.dtype.kind in "iub" else "")

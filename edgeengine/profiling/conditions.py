@@ -7,7 +7,7 @@ import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
-CPUS = Path("/sys/devices/system/cpu")
+from edgeengine.devices.cores import SYSTEM
 
 
 def versions() -> dict[str, str]:
@@ -18,7 +18,7 @@ def timestamp() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def governor(cores: Sequence[int], cpus: Path = CPUS) -> str:
+def governor(cores: Sequence[int], cpus: Path = SYSTEM) -> str:
     """The frequency governor of the cores ("performance,powersave" where they differ), "" where it cannot be read.
 
     Source: the Linux kernel's documentation of CPU performance scaling (scaling_governor in sysfs).

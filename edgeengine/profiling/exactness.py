@@ -38,6 +38,8 @@ def check(bundle: Bundle, subgraph: SubgraphSpec, processor: Processor, outputs:
         return Verdict("unchecked", None, 0)
     greatest, wrong = 0.0, ""
     for name in known:
+        if name not in outputs:
+            return Verdict("wrong", float("inf"), 0, f"output {name!r} is missing")
         found, expected = np.asarray(outputs[name]), np.asarray(reference[name])
         difference, bound = relative_difference(expected, found), tolerance(bundle, subgraph, processor, expected)
         greatest = max(greatest, difference)

@@ -10,6 +10,7 @@ import onnxruntime as ort
 
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers.base import Tensors
+from edgeengine.devices.providers.ort import CPU, create, first_line, session_options
 from edgeengine.errors import DeviceError
 
 
@@ -21,18 +22,15 @@ def reference_tensors(bundle: Bundle, inputs: Tensors) -> Tensors:
     """
     tensors = dict(inputs)
     finest = {s.start: s for s in bundle.manifest.subgraphs if s.stop == s.start + 1}
-    options = ort.SessionOptions()
+    options = session_options()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
     for position in range(bundle.manifest.segments):
         subgraph = finest[position]
         names = [o.name for o in subgraph.outputs]
         try:
-            session = ort.InferenceSession(str(bundle.file(subgraph)), options, providers=["CPUExecutionProvider"])
+            session = create(bundle.file(subgraph), options, [CPU])
             found = session.run(names, {i.name: tensors[i.name] for i in subgraph.inputs})
         except Exception as e:  # ONNX Runtime's errors have no common base below Exception
-            reason = str(e).strip().partition("\n")[0]
-            raise DeviceError(f"{bundle.file(subgraph)}: the reference cannot be computed: {reason}") from e
+            raise DeviceError(f"{bundle.file(subgraph)}: the reference cannot be computed: {first_line(e)}") from e
         tensors.update(zip(names, found, strict=True))
     return tensors

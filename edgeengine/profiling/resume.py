@@ -1,4 +1,4 @@
-"""What need not be measured again: rows in the store that are complete, for these shapes and these versions."""
+"""What need not be measured again: rows in the store that are complete, for these shapes, options and versions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from edgeengine.profiling.back_to_back import BACK_TO_BACK
 from edgeengine.profiling.candidate import Candidate, shapes_text
 from edgeengine.profiling.conditions import versions
 from edgeengine.spec import ProfileRow
+from edgeengine.spec.profile import PREDICTED
 
 
 def resume(
@@ -21,11 +22,14 @@ def resume(
     """
     now = versions()
     good = {
-        (r.bundle, r.subgraph, r.processor, r.shapes): r
+        (r.bundle, r.subgraph, r.processor, r.options, r.shapes): r
         for r in stored
         if r.condition == BACK_TO_BACK and r.versions == now and _known(r, width)
     }
-    rows = [good.get((*c.unit, c.processor.name, shapes_text(c.subgraph, tensors[c.bundle.hash]))) for c in candidates]
+    rows = [
+        good.get((*c.unit, c.processor.name, c.processor.options, shapes_text(c.subgraph, tensors[c.bundle.hash])))
+        for c in candidates
+    ]
     left = {c.unit for c, row in zip(candidates, rows, strict=True) if row is None}
     return [c for c in candidates if c.unit in left], [
         r for c, r in zip(candidates, rows, strict=True) if r is not None and c.unit not in left
@@ -33,7 +37,8 @@ def resume(
 
 
 def _known(row: ProfileRow, width: float | None) -> bool:
-    """A predicted row has no samples."""
+    if row.ended == PREDICTED:  # by a version that kept these
+        return False
     if row.verdict == "wrong":
         return True
     return row.latency.n > 0 and (width is None or (row.half_width is not None and row.half_width <= width))

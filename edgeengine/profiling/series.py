@@ -167,8 +167,10 @@ class Series:
             verdict=verdict.verdict,
             max_diff=verdict.max_diff,
             denormals=verdict.denormals,
+            denormal_weights=c.subgraph.denormal_weights,
             cores=c.processor.cores,
             governor=governor(c.processor.cores),
             switch_ns=median_low(self.switches) - median_low(self.samples) if measured and self.switches else None,
             reason=verdict.reason,
+            options=c.processor.options,
         )

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
-from edgeengine.errors import UserError
+from edgeengine.errors import InternalError, UserError
 from edgeengine.spec import MachineRow, ProfileRow
+from edgeengine.spec.profile import PREDICTED
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS profile (
@@ -28,41 +29,68 @@ CREATE TABLE IF NOT EXISTS machine (
 SCHEMA_VERSION = 1  # of exported documents
 SQLITE = b"SQLite format 3\x00"  # how such files begin (https://www.sqlite.org/fileformat.html)
 
+BUSY_S = 30  # waits so long for another process that writes
+# What mends a store that is whole but cannot be used now, by SQLite's result codes (https://www.sqlite.org/rescode.html).
+REMEDIES = {
+    "SQLITE_BUSY": "another program holds it: try again when that has ended",
+    "SQLITE_FULL": "free space on its disk",
+    "SQLITE_IOERR": "free space on its disk, and see whether that is sound",
+    "SQLITE_READONLY": "make it and its folder writable, or give another with --state",
+    "SQLITE_CANTOPEN": "make its folder readable and writable, or give another with --state",
+}
+
 _Row = TypeVar("_Row", ProfileRow, MachineRow)
 
 
 class ProfileStore:
-    """`STATE/profile.sqlite`. A row replaces an older one of the same key. Safe for concurrent readers (WAL)."""
+    """`STATE/profile.sqlite`. A row replaces an older one of the same key. Safe for concurrent readers (WAL).
 
-    def __init__(self, file: Path):
-        self._file = file
-        with self._connect() as db:
-            db.execute("PRAGMA journal_mode=WAL")
-            db.executescript(SCHEMA)
+    `foreign`: another machine's, which is only read: nothing is made or changed in its file. Raises UserError for a file that
+    is no such store.
+    """
+
+    def __init__(self, file: Path, foreign: bool = False):
+        self._file, self._foreign = file, foreign
+        if not foreign:
+            with self._connect() as db:
+                db.execute("PRAGMA journal_mode=WAL")
+                db.executescript(SCHEMA)
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
         """A connection that commits and closes. Raises UserError for a store that cannot be used."""
+        where = f"{self._file.absolute().as_uri()}?mode={'ro' if self._foreign else 'rwc'}"
         try:
-            with closing(sqlite3.connect(self._file, timeout=30)) as db, db:
+            with closing(sqlite3.connect(where, timeout=BUSY_S, uri=True)) as db, db:
                 yield db
-        except (sqlite3.Error, msgspec.DecodeError) as e:
-            raise UserError(f"{self._file}: not a usable profile store ({e}); move it away to start a new one") from e
+        except sqlite3.Error as e:
+            name = getattr(e, "sqlite_errorname", "")
+            remedy = next((r for code, r in REMEDIES.items() if name.startswith(code)), None)
+            if remedy is not None:
+                raise UserError(f"{self._file}: the profile store cannot be used now ({e}); {remedy}") from e
+            what = "give an exported profile or a store" if self._foreign else "move it away to start a new one"
+            raise UserError(f"{self._file}: not a usable profile store ({e}); {what}") from e
 
     def put(self, rows: Iterable[ProfileRow | MachineRow]) -> None:
+        """All of `rows` or none. Raises InternalError for a predicted row: what is kept counts as measured."""
         with self._connect() as db:
             for row in rows:
                 blob = msgspec.json.encode(row)
                 if isinstance(row, ProfileRow):
+                    if row.ended == PREDICTED:
+                        raise InternalError(f"{row.subgraph} on {row.processor} is predicted: a store holds what was measured")
                     db.execute("INSERT OR REPLACE INTO profile VALUES (?,?,?,?,?,?,?)", (*row.key, blob))
                 else:
                     db.execute("INSERT OR REPLACE INTO machine VALUES (?,?,?)", (row.device, row.name, blob))
 
     def merge(self, rows: Iterable[ProfileRow], machine: Iterable[MachineRow]) -> int:
-        """Take in rows measured elsewhere, and say how many; of two with the same key the one measured later stays."""
+        """Take in rows measured elsewhere, and say how many; of two with the same key the one measured later stays.
+
+        Predicted rows are left out.
+        """
         own = {r.key: r.measured_at for r in self.rows()}
         own_machine = {(r.device, r.name): r.measured_at for r in self.machine_rows()}
-        newer = [r for r in rows if r.measured_at > own.get(r.key, "")]
+        newer = [r for r in rows if r.ended != PREDICTED and r.measured_at > own.get(r.key, "")]
         newer_machine = [r for r in machine if r.measured_at > own_machine.get((r.device, r.name), "")]
         self.put([*newer, *newer_machine])
         return len(newer) + len(newer_machine)
@@ -108,7 +136,7 @@ def read_profile(file: Path) -> tuple[list[ProfileRow], list[MachineRow]]:
         with file.open("rb") as f:
             head = f.read(len(SQLITE))
             if head == SQLITE:
-                store = ProfileStore(file)
+                store = ProfileStore(file, foreign=True)
                 return store.rows(), store.machine_rows()
             found = msgspec.json.decode(head + f.read(), type=_Export)
     except (OSError, msgspec.DecodeError) as e:

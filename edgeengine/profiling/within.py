@@ -20,9 +20,8 @@ from edgeengine.profiling.conditions import timestamp, versions
 from edgeengine.profiling.features import Configuration
 from edgeengine.profiling.predictor import Predictor
 from edgeengine.spec import Latency, Manifest, Processor, ProfileRow
-from edgeengine.spec.profile import QUANTILES
+from edgeengine.spec.profile import PREDICTED, QUANTILES
 
-PREDICTED = "predicted"
 NORMAL_95 = 1.96  # standard deviations on either side that hold 95 % of a normal distribution
 
 Key = tuple[str, str, int]  # subgraph, processor, batch
@@ -121,4 +120,5 @@ def _predicted(candidate: Candidate, tensors: Tensors, device: str, median_ns: f
         versions=versions(),
         half_width=NORMAL_95 * float(deviation),
         ended=PREDICTED,
+        options=candidate.processor.options,
     )

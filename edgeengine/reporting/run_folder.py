@@ -1,66 +1,48 @@
-"""Files of a run: one line per job as CSV; a folder with everything needed to look at the run again."""
+"""A folder with everything needed to look at a run again."""
 
 from __future__ import annotations
 
-import csv
-import io
-import os
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
-from edgeengine.errors import UserError
 from edgeengine.events import LogLine, dump_log
 from edgeengine.profiling import export_json
+from edgeengine.reporting.files import write_file, writing
+from edgeengine.reporting.job_lines import JobLines, writing_jobs
 from edgeengine.scheduling import Job
 from edgeengine.spec import MachineRow, Plan, ProfileRow
 
-COLUMNS = ("task", "index", "release_ms", "deadline_ms", "start_ms", "finish_ms", "outcome", "cause", "energy_mj")
+
+@dataclass
+class RunFolder:
+    """events.jsonl and jobs.csv, written as the run goes; plan.json, profile.json (the rows used) and result.json at its end."""
+
+    path: Path
+    events: BinaryIO
+    jobs: JobLines
+
+    def step(self, line: LogLine) -> None:
+        self.events.write(dump_log((line,)))
+
+    def end(self, job: Job) -> None:
+        self.jobs.add(job)
+
+    def conclude(self, document: dict[str, object], plan: Plan, rows: list[ProfileRow], machine: list[MachineRow]) -> None:
+        write_file(self.path / "plan.json", msgspec.json.format(msgspec.json.encode(plan), indent=1))
+        write_file(self.path / "profile.json", export_json(rows, machine)[0])
+        write_file(self.path / "result.json", msgspec.json.format(msgspec.json.encode(document), indent=1))
 
 
-def jobs_csv(jobs: Sequence[Job]) -> bytes:
-    """One line per job, by release; empty cells where a job has no deadline, no start, or its energy is not known."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for j in sorted(jobs, key=lambda j: (j.release_ns, j.task.index, j.index)):
-        times = (_ms(t) for t in (j.release_ns, j.deadline_ns, j.start_ns, j.finish_ns))
-        writer.writerow([j.task.name, j.index, *times, j.outcome, j.cause, _energy(j)])
-    return text.getvalue().encode()
-
-
-def _ms(ns: int | None) -> str:
-    return "" if ns is None else f"{ns / 1e6:.6f}"
-
-
-def _energy(job: Job) -> str:
-    """Only a stated energy is known so far; by processor, it is that of the one that ran the last subgraph."""
-    stated = job.task.spec.energy_mj
-    if stated is None or not job.finished:
-        return ""
-    if isinstance(stated, dict):
-        ran_on = job.last_processor.name if job.last_processor is not None else ""
-        return str(stated.get(ran_on, ""))
-    return str(stated)
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write aside, then rename: the file is there whole or not at all. Raises UserError when it cannot be."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as f:
-                f.write(data)
-            Path(aside).chmod(0o644)
-            Path(aside).replace(path)
-        except BaseException:
-            Path(aside).unlink(missing_ok=True)
-            raise
-    except OSError as e:
-        raise UserError(f"{path}: cannot write it ({e.strerror}); give another place") from e
+@contextmanager
+def writing_run(folder: Path) -> Iterator[RunFolder]:
+    """Raises UserError when it cannot be written; a block that is not left in order leaves no half file."""
+    with writing(folder / "events.jsonl") as events, writing_jobs(folder / "jobs.csv") as jobs:
+        yield RunFolder(folder, events, jobs)
 
 
 def write_run_folder(
@@ -73,9 +55,10 @@ def write_run_folder(
     rows: list[ProfileRow],
     machine: list[MachineRow],
 ) -> None:
-    """events.jsonl, plan.json, profile.json (the rows used), jobs.csv, result.json."""
-    write_file(folder / "events.jsonl", dump_log(list(log)))
-    write_file(folder / "plan.json", msgspec.json.format(msgspec.json.encode(plan), indent=1))
-    write_file(folder / "profile.json", export_json(rows, machine)[0])
-    write_file(folder / "jobs.csv", jobs_csv(jobs))
-    write_file(folder / "result.json", msgspec.json.format(msgspec.json.encode(document), indent=1))
+    """The folder of a run that is over."""
+    with writing_run(folder) as run:
+        for line in log:
+            run.step(line)
+        for job in jobs:
+            run.end(job)
+        run.conclude(document, plan, rows, machine)

@@ -7,12 +7,16 @@ without a place is not lost: it is tried again at the next plan, until it can no
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import repeat
+
 from edgeengine.scheduling.demand import Demand, Key, Wanted
 from edgeengine.scheduling.guide import Guide
 from edgeengine.scheduling.job import RUNNING, Job, Move, ProcessorState
 from edgeengine.scheduling.reservations import FAR_NS, Reservation, Timeline
 from edgeengine.scheduling.routes import Piece, Route
 from edgeengine.scheduling.view import View
+from edgeengine.scheduling.weakly_hard import needed
 
 # What bounds the time of a decision: a plan that looks at more reservations than this makes the next look less far ahead, and
 # at HARD_STOP times as many the lowest ranks wait for the next plan. An attempt at a piece counts as so many by itself.
@@ -60,14 +64,33 @@ class RollingPlan:
                 self._ends[p.job.task.index, p.job.index] = running[p]
         for wanted in sorted(begun, key=lambda w: (w.task.rank, w.due_ns)):
             self._keep(wanted, previous.get((wanted.task.index, wanted.index), []), now, running)
-        for task in self._guide.rank:
-            for wanted in waiting[task.index]:
-                if self.work < HARD_STOP * MOST_WORK:
-                    self._place(wanted, now)
+        for wanted in self._in_turn(begun, waiting):
+            if self.work < HARD_STOP * MOST_WORK:
+                self._place(wanted, now)
         if self.work > MOST_WORK:
             self._reach = max(self._reach / 2, LEAST_REACH)
         elif self.work < MOST_WORK // 3:
             self._reach = min(self._reach * 1.25, 1.0)
+
+    def _in_turn(self, begun: list[Wanted], waiting: list[list[Wanted]]) -> Iterator[Wanted]:
+        """By rank; in a class, what weakly-hard tasks may skip, and what waits for that, comes after all others."""
+        skippable: dict[Key, Wanted] = {}
+        of_class = None
+        for task in self._guide.rank:
+            if task.rank != of_class:
+                yield from skippable.values()
+                skippable, of_class = {}, task.rank
+            own = waiting[task.index]
+            if task.spec.firm is not None:
+                must = needed(task, (w.index for w in own), sum(w.task is task for w in begun))
+            else:
+                must = repeat(True)
+            for wanted, necessary in zip(own, must, strict=False):
+                if necessary and wanted.after not in skippable:
+                    yield wanted
+                else:
+                    skippable[task.index, wanted.index] = wanted
+        yield from skippable.values()
 
     def piece(self, entry: Reservation) -> Piece | None:
         """What is left of a reservation whose job may start."""

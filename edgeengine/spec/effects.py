@@ -1,4 +1,4 @@
-"""What makes a subgraph slower than its profile says: neighbours on the same memory, heat, and tensors that must travel."""
+"""What makes a subgraph slower than its profile says: neighbours on the same memory, heat, a first run, tensors that travel."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ class Link(msgspec.Struct, frozen=True):
 
 class Effects(msgspec.Struct, frozen=True):
     """`slowdown[a][b]`: by which factor (at least 1) processor a's latencies grow while b runs. `throttle` by processor.
-    `links` join memories ("host", or as Processor.memory says); without one a transfer costs nothing.
+    `links` join memories ("host", or as Processor.memory says); without one a transfer costs nothing. `first_run` by processor:
+    the factor on the first run of each subgraph there.
     """
 
     slowdown: dict[str, dict[str, float]] = {}
     throttle: dict[str, Throttle] = {}
     links: tuple[Link, ...] = ()
+    first_run: dict[str, float] = {}
 
     def transfer_ns(self, source: str, target: str, nbytes: int) -> int:
         """What it costs to bring `nbytes` from one memory to another."""

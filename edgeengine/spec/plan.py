@@ -15,8 +15,9 @@ SCHEMA = 1
 class Step(msgspec.Struct, frozen=True):
     """An allowed move of a job: run `subgraph` on `processor`, which takes the job from position `start` to `stop`.
 
-    `latency` is what the planner expects there, tail included. `input_bytes` must be in the processor's memory first; the last
-    step of a job leaves `output_bytes` there, which are wanted on the host.
+    `latency` is what the planner expects there, tail included; where that is a prediction, the true median lies between
+    `bounds` (factors on it) with a probability of 90 %. `input_bytes` must be in the processor's memory first; the last step of a
+    job leaves `output_bytes` there, which are wanted on the host.
     """
 
     subgraph: str
@@ -26,19 +27,42 @@ class Step(msgspec.Struct, frozen=True):
     latency: Latency
     input_bytes: int = 0
     output_bytes: int = 0
+    bounds: tuple[float, float] | None = None
 
 
 class Guarantee(msgspec.Struct, frozen=True):
     """No job of the task misses its deadline while every subgraph stays within `margin` times its p99, on these conditions:
     its subgraphs run on `route`, (subgraph, processor) in order; of the guaranteed jobs waiting for a processor the one of
     least `priority` goes first, and before any other; releases come no faster than the period. `response_ns`: the latest
-    finish after a release.
+    finish after a release. With `firm` = (met, of) that holds for so many of any `of` consecutive jobs, spread evenly; the others
+    are run as if without a guarantee.
     """
 
     priority: int
     route: tuple[tuple[str, str], ...]
     response_ns: int
     margin: float
+    firm: tuple[int, int] | None = None
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """Of job `job` of `task`, counted from the cycle's start, `subgraph` begins on `processor` after `start_ns`."""
+
+    start_ns: int
+    task: str
+    job: int
+    subgraph: str
+    processor: str
+
+
+class Timetable(msgspec.Struct, frozen=True):
+    """When the subgraphs of all guaranteed tasks begin, in a cycle that repeats from time 0. Other subgraphs begin only in gaps
+    that hold the longest of them; `beside_ns`: how long that is, by processor.
+    """
+
+    cycle_ns: int
+    slots: tuple[Slot, ...]
+    beside_ns: dict[str, int] = {}
 
 
 class TaskPlan(msgspec.Struct, frozen=True):
@@ -47,8 +71,10 @@ class TaskPlan(msgspec.Struct, frozen=True):
     `bundle` is the bundle's hash ("" for a task given by latencies alone). `measured_ns` is the measured p50 of the chosen
     chain run end to end, `whole_ns` that of the best whole model on one allowed processor (`whole_processor`): the first is
     never larger. `around`: what a worker spends beside the run of each of its subgraphs (gathering inputs, handing on
-    outputs), where measured. `verdict` is the admission verdict (guaranteed | best effort | refused), with the reason;
-    `guarantee` what the first rests on.
+    outputs), where measured. `basis` says what its latencies rest on: "measured", "stated" in the workload, "predicted" from a
+    device profile, or "estimated" from little more than the number of operations. `verdict` is the admission verdict
+    (guaranteed | best effort | refused), with the reason; `guarantee` what the first rests on. A task
+    without steps may not run: its jobs are rejected.
     """
 
     task: str
@@ -59,6 +85,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     whole_ns: int | None = None
     whole_processor: str = ""
     around: Latency | None = None
+    basis: str = "measured"
     resident_bytes: int | None = None
     verdict: str = "best effort"
     reason: str = "no admission test ran"
@@ -91,7 +118,8 @@ class Guidance(msgspec.Struct, frozen=True, omit_defaults=True):
 class Plan(msgspec.Struct, frozen=True):
     """`device` is the device id the latencies hold for; `overheads` are the machine's own costs by name (see MachineRow).
 
-    `effects` are left out of the latencies; what was measured on the device itself has them inside.
+    `effects` are left out of the latencies; what was measured on the device itself has them inside. With a `timetable`,
+    guarantees rest on it in place of priorities.
     """
 
     schema: int
@@ -102,6 +130,7 @@ class Plan(msgspec.Struct, frozen=True):
     overheads: dict[str, Latency] = {}
     guidance: Guidance | None = None
     effects: Effects | None = None
+    timetable: Timetable | None = None
 
     def task(self, name: str) -> TaskPlan:
         """Raises UserError for a task that the plan does not have."""

@@ -11,7 +11,9 @@ class Processor(msgspec.Struct, frozen=True):
     `resources` are held while a subgraph runs: processors sharing one never run at the same time ("both cores" excludes
     "core 0"). `host_core` is the core its call occupies (the worker is pinned there; None = not pinned). `cores` are the
     host cores its threads may use, one thread each. An unusable processor is listed with the `reason`, never replaced.
-    Tensors it works on lie in its `memory`.
+    `core_kind` tells kinds of cores apart where a machine has several (big.LITTLE). Tensors it works on lie in its `memory`.
+    `options` are those the user gave its provider, sorted by name: a profile and a plan keep them, so that what is loaded later
+    is what was measured. `power_w`: what it draws while it runs, above the device at rest, where known.
     """
 
     name: str
@@ -25,6 +27,9 @@ class Processor(msgspec.Struct, frozen=True):
     usable: bool = True
     reason: str = ""
     memory: str = "host"
+    core_kind: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    power_w: float | None = None
 
     def conflicts(self, other: Processor) -> bool:
         return not set(self.resources).isdisjoint(other.resources)

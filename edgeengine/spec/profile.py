@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import bisect
+import math
 
 import msgspec
 
 from edgeengine.spec.placement import Placement
+
+PREDICTED = "predicted"  # how a row ended that nobody measured
 
 # The stored quantiles of a latency distribution, in percent. Dense at the top: deadlines live in the tail.
 QUANTILES = (0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
 P50, P90, P99 = (QUANTILES.index(q) for q in (50, 90, 99))
 
 
-class Latency(msgspec.Struct, frozen=True):
-    """A latency distribution in nanoseconds: `n` samples seen through the quantiles of QUANTILES."""
+class Latency(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A latency distribution in nanoseconds: `n` samples seen through the quantiles of QUANTILES, least first.
+
+    Of `n` samples only one reaches the maximum, so that a line from the p99 to it makes a rare long run far too common. Where
+    `tail` is given, what lies above the p99 is Pareto's instead: the quantile with q left above it is p99 (q / 0.01)^-tail.
+    A predicted one has no samples (`n` 0). Raises ValueError for what is no distribution, also when a file is decoded.
+    """
 
     n: int
     quantiles_ns: tuple[int, ...]
+    tail: float = 0.0
+
+    def __post_init__(self) -> None:
+        q = self.quantiles_ns
+        if self.n < 0 or len(q) not in (len(QUANTILES), 0) or (self.n and not q) or list(q) != sorted(q):
+            raise ValueError(f"no latency: {self.n} samples with {len(q)} quantiles; {len(QUANTILES)} in rising order are wanted")
 
     @classmethod
     def of(cls, samples_ns: list[int]) -> Latency:
@@ -39,10 +53,12 @@ class Latency(msgspec.Struct, frozen=True):
 
     def scaled(self, factor: float) -> Latency:
         """The same distribution, every quantile times `factor`."""
-        return Latency(self.n, tuple(round(q * factor) for q in self.quantiles_ns))
+        return Latency(self.n, tuple(round(q * factor) for q in self.quantiles_ns), self.tail)
 
     def at(self, percent: float) -> int:
-        """The quantile at `percent` (0..100), linear between the stored ones."""
+        """The quantile at `percent` (0..100), linear between the stored ones but for a tail."""
+        if self.tail and 99 < percent < 100:
+            return min(round(self.p99_ns * math.pow(100 - percent, -self.tail)), self.max_ns)
         hi = bisect.bisect_left(QUANTILES, percent)
         if QUANTILES[hi] == percent or hi == 0:
             return self.quantiles_ns[hi]
@@ -79,15 +95,18 @@ class Latency(msgspec.Struct, frozen=True):
 class ProfileRow(msgspec.Struct, frozen=True):
     """One measurement. Key: (bundle hash, device, processor, subgraph, shapes, condition).
 
-    `condition` is "back_to_back" or "period:<ms>". `shapes` is the canonical text of all input shapes: a row is never
-    reused for other shapes. `first_run_ns` and `create_ns` (session creation) are kept apart from the steady state.
-    `resident_bytes` is the growth of a process by the session alone, None where it could not be read. `half_width` is half the
-    95 % confidence interval of the median, as a share of it; `ended` says whether measuring stopped because that was narrow
-    enough ("width"), because time was up ("budget"), because it was "interrupted", or because it "failed". `verdict` is of the
-    outputs against the reference: "ok", "wrong", "unchecked", or "failed" where it could not be loaded or run; `max_diff` is the
-    greatest difference, as a share of the output's range, and `reason` says what is not right. `denormals` counts such values in
-    the outputs: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the
-    processor. `governor` is the clock policy of `cores` where it can be read.
+    `condition` is "back_to_back" or "period:<ms>". `shapes` is the canonical text of all input shapes, with the values of lone
+    integers: a row is never reused for others. `first_run_ns` and `create_ns` (session creation) are kept apart from the steady
+    state. `resident_bytes` is the growth of a process by the session alone, None where it could not be read. `half_width` is half
+    the 95 % confidence interval of the median, as a share of it; `ended` says whether measuring stopped because that was narrow
+    enough ("width"), because time was up ("budget"), because it was "interrupted", or because it "failed"; a row that ended
+    PREDICTED was not measured, and no store keeps it. `verdict` is of the outputs against the reference: "ok", "wrong",
+    "unchecked", or "failed" where it could not be loaded or run; `max_diff` is the greatest difference, as a share of the range
+    of the output, and `reason` says what is not right. `denormals` counts such values in the outputs, `denormal_weights` those
+    in the weights: they slow a CPU down many times. `switch_ns` is what a run takes longer after another subgraph ran on the
+    processor. A row for a described device was not measured either: it ends "predicted" or "estimated" (see TaskPlan.basis), and
+    its median lies within `interval_ns` with a probability of 90 %.
+    `governor` is the clock policy of `cores` where it can be read. `options` are those of the processor.
     """
 
     bundle: str
@@ -108,10 +127,13 @@ class ProfileRow(msgspec.Struct, frozen=True):
     verdict: str = "unchecked"
     max_diff: float | None = None
     denormals: int = 0
+    denormal_weights: int = 0
     cores: tuple[int, ...] = ()
     governor: str = ""
     switch_ns: int | None = None
     reason: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    interval_ns: tuple[int, int] | None = None
 
     @property
     def usable(self) -> bool:

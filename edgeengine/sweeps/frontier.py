@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgeengine.errors import UserError
-from edgeengine.sweeps.runner import Answer
+from edgeengine.sweeps.point import Answer
 from edgeengine.sweeps.space import Axis
 
 

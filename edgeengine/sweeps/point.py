@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 
 from edgeengine.errors import PlanInfeasible
-from edgeengine.reporting import ensemble_rows, task_rows
+from edgeengine.planning.objectives import XrScores
+from edgeengine.reporting import Tally, ensemble_rows, with_basis
 from edgeengine.reporting.rows import Row
-from edgeengine.scheduling import make_policy
-from edgeengine.simulation import make_execution_times, simulate
+from edgeengine.scheduling import Job, make_policy
+from edgeengine.simulation import device_of, make_execution_times, stream
 from edgeengine.spec import Plan
 from edgeengine.sweeps.space import Point, setting
 from edgeengine.workload import Workload
+from edgeengine.workload.file import XR
 
+Answer = dict[str, object]
 Planner = Callable[[Workload, str | None], Plan]
 
 
@@ -35,8 +39,9 @@ class Question:
     max_miss: float = 0.0
 
 
-def answer(question: Question, point: Point) -> dict[str, object]:
-    """{"point": …, "feasible": …, "tasks": rows} or, where nothing can run it, {"point", "feasible": False, "reason"}.
+def answer(question: Question, point: Point) -> Answer:
+    """{"point": …, "feasible": …, "tasks": rows}, with the mean "score" of an XRBench scenario; where nothing can run it
+    {"point", "feasible": False, "reason", "tasks": []}.
 
     The same bytes for the same question and point, wherever it is computed. Raises UserError for a point that cannot be set.
     """
@@ -46,22 +51,33 @@ def answer(question: Question, point: Point) -> dict[str, object]:
         plan = question.planner(workload, None if device is None else str(device))
     except PlanInfeasible as e:
         return {"point": point, "feasible": False, "reason": str(e), "tasks": []}
-    runs = [
-        seeded_rows(
-            workload, plan, str(point.get("policy", question.policy)), str(point.get("times", question.times)),
-            question.seconds, seed,
-        )
-        for seed in range(question.seed, question.seed + question.seeds)
-    ]  # fmt: skip
-    rows = ensemble_rows(runs)
-    return {"point": point, "feasible": _feasible(workload, rows, question.max_miss), "tasks": rows}
+    policy, times = str(point.get("policy", question.policy)), str(point.get("times", question.times))
+    seeds = range(question.seed, question.seed + question.seeds)
+    runs = [_seeded(workload, plan, policy, times, question.seconds, seed) for seed in seeds]
+    rows = with_basis(ensemble_rows([of_run for of_run, _ in runs]), plan)
+    found: Answer = {"point": point, "feasible": _feasible(workload, rows, question.max_miss), "tasks": rows}
+    if workload.path.startswith(XR):
+        found["score"] = {key: fmean(scores[key] for _, scores in runs) for key in runs[0][1]}
+    return found
 
 
-def seeded_rows(workload: Workload, plan: Plan, policy: str, times: str, seconds: float, seed: int) -> list[Row]:
-    """The rows of one simulated run."""
-    execution = make_execution_times(times, seed)
-    done = simulate(workload, plan, make_policy(policy), execution, stop_ns=round(seconds * 1e9), seed=seed)
-    return task_rows(workload, done.jobs, done.released)
+def _seeded(
+    workload: Workload, plan: Plan, policy: str, times: str, seconds: float, seed: int
+) -> tuple[list[Row], dict[str, float]]:
+    """The rows of one run, on a device that the seed draws where the plan is not sure of it, and an XRBench scenario's scores."""
+    counted = Tally(workload)
+    scores = XrScores(seconds * 1e3) if workload.path.startswith(XR) else None
+
+    def ended(job: Job) -> None:
+        counted.add(job)
+        if scores is not None:
+            scores.add(job)
+
+    done = stream(
+        workload, device_of(plan, times, seed), make_policy(policy), make_execution_times(times, seed),
+        stop_ns=round(seconds * 1e9), seed=seed, ended=ended,
+    )  # fmt: skip
+    return counted.rows(done.released), scores.values if scores is not None else {}
 
 
 def _feasible(workload: Workload, rows: list[Row], max_miss: float) -> bool:

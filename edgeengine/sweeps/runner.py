@@ -11,10 +11,9 @@ import msgspec
 
 import edgeengine
 from edgeengine.errors import UserError
-from edgeengine.sweeps.point import Question, answer
+from edgeengine.sweeps.point import Answer, Question, answer
 from edgeengine.sweeps.space import Point
 
-Answer = dict[str, object]
 BACKENDS = ("local", "dask")
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edgeengine.sweeps.point import Question, answer
-from edgeengine.sweeps.runner import Answer
+from edgeengine.sweeps.point import Answer, Question, answer
 from edgeengine.sweeps.space import Axis, Value
 
 PRECISION = 0.01  # of the value found

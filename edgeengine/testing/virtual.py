@@ -73,15 +73,20 @@ class VirtualClock:
         thread.start()
         return thread
 
-    def join(self, thread: threading.Thread) -> None:
+    def join(self, thread: threading.Thread, until_ns: int | None = None) -> bool:
         waiter = _Waiter()
         with self._lock:
             if thread in self._done:
-                return
+                return True
             self._finished.setdefault(thread, []).append(waiter)
+            if until_ns is not None:
+                self._push(max(until_ns, self._now), ORDER_MAIN, 0, waiter)
             self._wake_next()
         waiter.go.wait()
+        if thread not in self._done:
+            return False
         thread.join()
+        return True
 
     def _push(self, at_ns: int, order: int, index: int, waiter: _Waiter) -> None:
         heapq.heappush(self._heap, (at_ns, order, index, next(self._seq), waiter))

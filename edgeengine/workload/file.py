@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from edgeengine.errors import UserError
 from edgeengine.spec import parse_shape
+from edgeengine.workload.band import band_workload
+from edgeengine.workload.disb import disb_workload
 from edgeengine.workload.task import NS_PER_MS, Arrivals, Task, Workload
 from edgeengine.workload.xr import xr_workload
 
 XR = "xr:"
+READY: dict[str, Callable[[str], Workload]] = {XR: xr_workload, "disb:": disb_workload, "band:": band_workload}
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -22,14 +25,15 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load_workload(path: str | Path) -> Workload:
-    """Read the TOML file at `path`; models, traces and inputs are resolved against its folder. "xr:NAME" is XRBench's scenario
-    of that name, on a described device (see workload.xr).
+    """Read the TOML file at `path`; models, traces and inputs are resolved against its folder. Published ones are ready by name,
+    on a described device: "xr:vr_gaming" (see workload.xr), "disb:A" (workload.disb), "band:sample" (workload.band).
 
     Raises UserError for anything that could not run: unknown keys, negative times, duplicate names, unknown or circular
     `after`, missing models.
     """
-    if str(path).startswith(XR):
-        return xr_workload(str(path).removeprefix(XR))
+    for prefix, make in READY.items():
+        if str(path).startswith(prefix):
+            return make(str(path).removeprefix(prefix))
     file = Path(path)
     try:
         raw = file.read_bytes()
@@ -96,6 +100,7 @@ def _readable(message: str, document: dict[str, object]) -> str:
 SHORTEST_PERIOD_NS = 10_000
 MOST_SEGMENTS = 10_000
 MOST_FRAMES = 1_000_000
+MOST_IN_WINDOW = 1_000
 LONGEST_CHAIN = 100
 
 
@@ -135,9 +140,24 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
         raise refuse("probability", "only a task with `after` can have one")
     if task.is_training and (task.after is not None or patterns):
         raise refuse("kind", "a training task is released when its previous step ended; give no pattern and no `after`")
+    _check_weakly_hard(task, refuse)
     if not 1 <= task.segments <= MOST_SEGMENTS:
         raise refuse("segments", f"must lie in 1..{MOST_SEGMENTS}, not {task.segments}")
     _check_source(task, by_name, path, refuse)
+
+
+def _check_weakly_hard(task: Task, refuse) -> None:  # type: ignore[no-untyped-def]
+    if task.weakly_hard is None:
+        return
+    met, _, of = task.weakly_hard.partition("/")
+    if not (_is_count(met) and _is_count(of) and 1 <= int(met) <= int(of) <= MOST_IN_WINDOW):
+        raise refuse("weakly_hard", f'{task.weakly_hard!r} is not like "2/5": of any 5 jobs at least 2, at most {MOST_IN_WINDOW}')
+    if task.is_training or task.probability < 1:
+        raise refuse("weakly_hard", "is for tasks of which every job is released: neither training nor with a probability")
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 6
 
 
 def _check_arrivals(arrivals: Arrivals, refuse) -> None:  # type: ignore[no-untyped-def]

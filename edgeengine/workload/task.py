@@ -63,6 +63,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window: Window | None = None
     glue: str | None = None
     stale: str | None = None
+    weakly_hard: str | None = None
     latency_ms: dict[str, float] = {}
     segments: int = 1
     energy_mj: dict[str, float] | float | None = None
@@ -88,6 +89,14 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.period_ns is not None:
             return self.period_ns
         return round(self.inherited_deadline_ms * NS_PER_MS) if self.inherited_deadline_ms is not None else None
+
+    @property
+    def firm(self) -> tuple[int, int] | None:
+        """(met, of): so many of any `of` consecutive jobs must be met."""
+        if self.weakly_hard is None:
+            return None
+        met, _, of = self.weakly_hard.partition("/")
+        return int(met), int(of)
 
     @property
     def has_pattern(self) -> bool:

@@ -10,11 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
 from edgeengine.errors import UserError
+from edgeengine.spec.device import DeviceProfile, ProcessorProfile, Speed
 from edgeengine.workload.task import Task, Workload
+
+T = TypeVar("T")
 
 RUN_MS = 700  # the length of XRBench's runs
 
@@ -57,21 +61,32 @@ SCENARIOS: dict[str, tuple[Model, ...]] = {
 }  # fmt: skip
 
 
+NOT_ON_NPUS = ("ASR", "PD")  # their operators are not among those that NPUs take
+
+
 @dataclass(frozen=True)
 class Rates:
     """A device for these scenarios: tera-MACs per second and watts by processor.
 
     `unsupported` and `slower` correct single models: pairs (model, processor) that do not run, and (model, processor) ->
-    latency as a multiple of that on the CPU.
+    latency as a multiple of that on the CPU. `overhead_ms` is added to every latency.
     """
 
     tera_macs_s: Mapping[str, float]
     watts: Mapping[str, float]
-    unsupported: frozenset[tuple[str, str]] = frozenset({("ASR", "npu"), ("PD", "npu")})
+    unsupported: frozenset[tuple[str, str]] = frozenset((model, "npu") for model in NOT_ON_NPUS)
     slower: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    overhead_ms: Mapping[str, float] = field(default_factory=dict)
+
+    def dense_ms(self, mega_macs: float) -> dict[str, float]:
+        """Latency by processor, for a model of so many multiply-accumulates (millions) that runs everywhere."""
+        return {p: mega_macs / 1e3 / rate + self.overhead_ms.get(p, 0.0) for p, rate in self.tera_macs_s.items()}
+
+    def energy_mj(self, latency_ms: Mapping[str, float]) -> dict[str, float]:
+        return {p: ms * self.watts[p] for p, ms in latency_ms.items()}
 
     def latency_ms(self, model: str) -> dict[str, float]:
-        plain = {p: MEGA_MACS[model] / 1e3 / rate for p, rate in self.tera_macs_s.items() if (model, p) not in self.unsupported}
+        plain = {p: ms for p, ms in self.dense_ms(MEGA_MACS[model]).items() if (model, p) not in self.unsupported}
         return {p: plain["cpu"] * self.slower[model, p] if (model, p) in self.slower else ms for p, ms in plain.items()}
 
 
@@ -88,11 +103,11 @@ def xr_workload(scenario: str, device: str | Rates = "a", *, scale: float = 1.0,
 
     Energies (mJ) are latency x watts. Raises UserError for an unknown scenario or device.
     """
-    rates = _known(DEVICES, device, "XR device") if isinstance(device, str) else device
+    rates = known_rates(device)
     latency = {
-        m.name: {p: ms * scale for p, ms in rates.latency_ms(m.name).items()} for m in _known(SCENARIOS, scenario, "scenario")
+        m.name: {p: ms * scale for p, ms in rates.latency_ms(m.name).items()} for m in known(SCENARIOS, scenario, "scenario")
     }
-    energy = {name: {p: ms * rates.watts[p] for p, ms in by.items()} for name, by in latency.items()}
+    energy = {name: rates.energy_mj(by) for name, by in latency.items()}
     return workload_of(scenario, latency, energy, segments=segments)
 
 
@@ -115,12 +130,46 @@ def workload_of(
             energy_mj=dict(energy_mj[m.name]),
             segments=segments,
         )
-        for m in _known(SCENARIOS, scenario, "scenario")
+        for m in known(SCENARIOS, scenario, "scenario")
     )
-    return Workload(tasks=tasks, path=f"xr:{scenario}", sha256=hashlib.sha256(msgspec.json.encode(tasks)).hexdigest())
+    return ready_workload(f"xr:{scenario}", tasks)
 
 
-def _known(table, name: str, what: str):  # type: ignore[no-untyped-def]
+def ready_workload(path: str, tasks: tuple[Task, ...]) -> Workload:
+    """One that comes from no file: `path` is its name, its identity that of its tasks."""
+    return Workload(tasks=tasks, path=path, sha256=hashlib.sha256(msgspec.json.encode(tasks)).hexdigest())
+
+
+def rates_of(device: DeviceProfile) -> Rates:
+    """The scenarios' rates on a described device: the line through each processor's measurements, of float models first.
+
+    Watts are the profile's where it has them, else those of the made-up devices above. Raises UserError for a device without
+    rates.
+    """
+    speeds = {p.name: speed for p in device.processor if (speed := line_of(p)) is not None}
+    if not speeds:
+        raise UserError(f"{device.name} has no rate for any processor: its latencies are not known")
+    made = [(m.name, p) for p in device.processor if p.name in speeds for m in p.processors]
+    return Rates(
+        tera_macs_s={name: rate.value / 1e3 for name, p in made if (rate := speeds[p.name].rate) is not None},
+        watts={name: p.power.value if p.power is not None else _WATTS[p.kind] for name, p in made},
+        unsupported=frozenset((model, name) for model in NOT_ON_NPUS for name, p in made if p.kind == "npu"),
+        overhead_ms={name: o.value for name, p in made if (o := speeds[p.name].overhead) is not None},
+    )
+
+
+def line_of(processor: ProcessorProfile) -> Speed | None:
+    """The speed whose line stands for the processor where nothing but MACs is known."""
+    return next((s for k in ("float", "int8") if (s := processor.speed.get(k)) is not None and s.rate is not None), None)
+
+
+def known_rates(device: str | Rates) -> Rates:
+    """Raises UserError for an unknown name."""
+    return device if isinstance(device, Rates) else known(DEVICES, device, "XR device")
+
+
+def known(table: Mapping[str, T], name: str, what: str) -> T:
+    """Raises UserError, naming the known ones, for a name that is not in the table."""
     if name not in table:
         raise UserError(f"there is no {what} {name!r}; choose one of {', '.join(table)}")
     return table[name]

@@ -12,9 +12,8 @@ nothing and counts as dropped. Drops weigh twice in both.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 STEEPNESS_PER_MS = 15.0
 MOST_ENERGY_MJ = 1500.0
@@ -30,25 +29,42 @@ class Frame:
     energy_mj: float = 0.0
 
 
-def xr_score(frames: Iterable[Frame], *, strict: bool) -> float:
-    """0..100. A model without any frame does not count."""
-    by_model: dict[str, list[Frame]] = defaultdict(list)
-    for frame in frames:
-        by_model[frame.model].append(frame)
-    if not by_model:
-        return 0.0
-    return 100 * sum(_of_model(given, strict) for given in by_model.values()) / len(by_model)
+@dataclass
+class _Model:
+    frames: int = 0
+    executed: int = 0
+    gained: float = 0.0
 
 
-def _of_model(frames: list[Frame], strict: bool) -> float:
-    gained, executed = 0.0, 0
-    for frame in frames:
+@dataclass
+class XrScore:
+    """Frames come one by one; none is kept."""
+
+    strict: bool
+    _models: dict[str, _Model] = field(default_factory=dict)
+
+    def add(self, frame: Frame) -> None:
+        model = self._models.setdefault(frame.model, _Model())
+        model.frames += 1
         if frame.completion_ms is None:
-            continue
+            return
         late_ms = frame.completion_ms - frame.deadline_ms
-        if strict and late_ms > 0:
-            continue
-        executed += 1
+        if self.strict and late_ms > 0:
+            return
+        model.executed += 1
         real_time = 1 / (1 + math.exp(min(STEEPNESS_PER_MS * late_ms, 700.0)))
-        gained += real_time * (MOST_ENERGY_MJ - frame.energy_mj) / MOST_ENERGY_MJ
-    return gained / len(frames) * executed / len(frames)
+        model.gained += real_time * (MOST_ENERGY_MJ - frame.energy_mj) / MOST_ENERGY_MJ
+
+    @property
+    def value(self) -> float:
+        """0..100. A model without any frame does not count."""
+        scores = [m.gained / m.frames * m.executed / m.frames for m in self._models.values()]
+        return 100 * sum(scores) / len(scores) if scores else 0.0
+
+
+def xr_score(frames: Iterable[Frame], *, strict: bool) -> float:
+    """0..100, of all frames of a run."""
+    score = XrScore(strict)
+    for frame in frames:
+        score.add(frame)
+    return score.value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,21 @@ BAD: dict[str, tuple[list[str], str]] = {
     "plan, unknown processor": (["plan", "model.toml", "--processor", "tpu"], "tpu"),
     "profile, unknown processor": (["profile", "m.onnx", "--processor", "tpu"], "tpu"),
     "profile, bad seconds": (["profile", "m.onnx", "--seconds", "0"], "--seconds"),
+    "profile, endless": (["profile", "m.onnx", "--seconds", "inf"], "--seconds"),
+    "profile, no time at all": (["profile", "m.onnx", "--seconds", "1e-12"], "--seconds"),
+    "profile, integer that is too great": (["profile", "m.onnx", "--input", f"x={10**20}"], "--input x"),
+    "profile, archive that is not there": (["profile", "m.onnx", "--input", "a=b/none.npz"], "a=b/none.npz"),
+    "profile, option that is none": (["profile", "m.onnx", "--option", "fast"], "PROCESSOR.KEY=VALUE"),
+    "profile, option of no processor": (["profile", "m.onnx", "--option", "tpu.speed=1"], "'tpu'"),
+    "profile, option of what is not here": (
+        ["profile", "m.onnx", "--option", "npu-rknpu.session.disable_prepacking=1"],
+        "npu-rknpu",
+    ),
+    "profile, option given twice": (["profile", "m.onnx", "--option", "a.b=1", "--option", "a.b=2"], "twice"),
+    "plan, option of no processor": (["plan", "model.toml", "--option", "tpu.speed=1"], "'tpu'"),
+    "plan, option of a described device": (["plan", "good.toml", "--option", "npu.speed=1"], "--option"),
+    "run, option of no processor": (["run", "model.toml", "--option", "tpu.speed=1"], "'tpu'"),
+    "run, option beside a plan": (["run", "model.toml", "--plan", "plan.json", "--option", "tpu.speed=1"], "edgeengine plan"),
     "profile, missing file": (["profile", "none.onnx"], "none.onnx"),
     "inspect, missing file": (["inspect", "none.onnx"], "none.onnx"),
     "inspect, no model": (["inspect", "text.onnx"], "text.onnx"),
@@ -75,8 +91,11 @@ BAD: dict[str, tuple[list[str], str]] = {
     "build, over a folder": (["build", "m.onnx", "-o", "folder"], "folder"),
     "split, no way given": (["split", "m.onnx", "-o", "m.edge"], "--parts"),
     "split, unknown tensor": (["split", "m.onnx", "-o", "m.edge", "--at", "nothing"], "nothing"),
+    "split, unknown processor": (["split", "m.onnx", "-o", "m.edge", "--for", "tpu"], "--for 'tpu'"),
+    "split, option of no processor": (["split", "m.onnx", "-o", "m.edge", "--parts", "2", "--option", "tpu.speed=1"], "'tpu'"),
     "split, no parts": (["split", "m.onnx", "-o", "m.edge", "--parts", "0"], "0"),
     "devices, unknown name": (["devices", "show", "acme"], "acme"),
+    "devices, show what": (["devices", "show"], "show what"),
     "devices, unknown action": (["devices", "melt"], "melt"),
     "demo, bad seconds": (["demo", "--seconds", "0"], "--seconds"),
 }
@@ -100,6 +119,12 @@ def _content(folder: Path) -> dict[str, bytes]:
     return {str(f.relative_to(folder)): f.read_bytes() for f in files if "state" not in f.relative_to(folder).parts}
 
 
+@pytest.mark.parametrize("command", ["profile", "convert", "inspect"])
+def test_name_that_is_no_text_is_refused(cli: Any, command: str) -> None:
+    done = cli(command, os.fsdecode(b"bad\xff.onnx"))
+    assert done.code == 2 and "not UTF-8" in done.err and done.err.count("\n") == 1
+
+
 def test_bundle_that_was_changed_is_refused(cli: Any, bundles: dict[str, Bundle], tmp_path: Path) -> None:
     shutil.copytree(bundles["scale"].path, tmp_path / "m.edge")
     next((tmp_path / "m.edge").glob("*.onnx")).write_bytes(b"tampered")
@@ -109,7 +134,7 @@ def test_bundle_that_was_changed_is_refused(cli: Any, bundles: dict[str, Bundle]
 
 
 def test_workload_that_nothing_can_run_is_infeasible(cli: Any, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeengine.cli.resolve.discover", list)
+    monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda *_: [])
     done = cli("plan", "model.toml")
     assert done.code == 3, done.err
     assert done.err.count("\n") == 1 and "no usable processor" in done.err
@@ -119,7 +144,7 @@ def test_defect_of_ours_shows_where_and_exits_with_70(cli: Any, files: Path, mon
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("edgeengine.simulation.simulate", broken)
+    monkeypatch.setattr("edgeengine.simulation.stream", broken)
     done = cli("simulate", "good.toml")
     assert done.code == 70
     assert "a bug" in done.err and "please report it" in done.err
@@ -129,5 +154,5 @@ def test_interrupted_command_exits_with_130(cli: Any, files: Path, monkeypatch: 
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("edgeengine.simulation.simulate", interrupted)
+    monkeypatch.setattr("edgeengine.simulation.stream", interrupted)
     assert cli("simulate", "good.toml").code == 130

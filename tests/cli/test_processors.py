@@ -73,7 +73,7 @@ def test_planning_leaves_emulated_processors_out(
     """Their measured speed is that of an emulator: only plans that say so may stand on it."""
     cpu = next(p for p in discover() if p.kind == "cpu")
     fast = Processor("npu", "npu", cpu.provider, cpu.resources, cpu.host_core, emulated=True)
-    monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda: [cpu, fast])
+    monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda *_: [cpu, fast])
     asked: list[list[str]] = []
 
     def prepare(*_: object, processors: list[Processor], **__: object) -> None:
@@ -100,7 +100,24 @@ def test_profiling_measures_an_emulated_processor_only_if_named(
     from edgeengine.cli.resolve import choose_processors
 
     cpu = processor("cpu0", "core0")
-    monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda: [cpu, EMULATED])
+    monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda *_: [cpu, EMULATED])
     assert choose_processors(None, tell=True) == [cpu]
     assert "npu is emulated" in capsys.readouterr().err
     assert choose_processors(["npu"]) == [EMULATED]
+    assert choose_processors(["npu", "cpu0", "npu"]) == [EMULATED, cpu], "one that is named twice is measured once"
+
+
+def test_processor_that_is_named_and_not_usable_is_never_left_out_in_silence(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, bundles: dict[str, Bundle]
+) -> None:
+    gone = msgspec.structs.replace(processor("gpu", "gpu"), usable=False, reason="its driver is missing")
+    monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda *_: [processor("cpu0", "core0"), gone])
+    for named in (("cpu0", "gpu"), ("gpu",)):
+        done = cli("profile", bundles["scale"].path, *(word for name in named for word in ("--processor", name)))
+        assert (done.code, done.err) == (3, "edgeengine: --processor 'gpu' is not usable: its driver is missing\n")
+
+
+@needs_emulator
+def test_misspelt_option_of_a_provider_is_refused(cli: Any, models: dict[str, Path]) -> None:
+    done = cli("profile", models["scale"], "--processor", NPU, "--option", f"{NPU}.htp_performance_mod=burst")
+    assert done.code == 2 and "did you mean 'htp_performance_mode'" in done.err

@@ -7,15 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 from edgeengine.bundle import Bundle
 from edgeengine.devices import device_id
+from edgeengine.engine.rehearse import Rehearsal
 from edgeengine.graph import loads
 from edgeengine.profiling import ProfileStore
 from edgeengine.profiling.isolated import Isolated
 from edgeengine.profiling.series import Series
+from edgeengine.spec import Latency, Plan
 from edgeengine.testing import FakeGpu, Faults, VirtualClock
+from edgeengine.workload import Workload
 
 
 @pytest.fixture
@@ -24,7 +29,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeGpu]:
 
     def install(faults: Faults | None = None) -> FakeGpu:
         made = FakeGpu(VirtualClock(), compute_ns=2_000_000, faults=faults)
-        monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda: made.discover((0,)))
+        monkeypatch.setattr("edgeengine.cli.resolve.discover", lambda *_: made.discover((0,)))
         monkeypatch.setattr("edgeengine.devices.providers.load_providers", lambda **_: {made.name: made})
         monkeypatch.setattr("edgeengine.engine.prepare.load_providers", lambda **_: {made.name: made})
         for module in ("back_to_back", "machine"):
@@ -71,6 +76,30 @@ def test_fallback_is_shown(cli: Any, gpu: Any, model: Path) -> None:
     assert any(line.split()[:1] == ["s0_3"] and "25.0%" in line for line in done.out.splitlines())
 
 
+def test_strict_holds_for_what_was_measured_before(cli: Any, gpu: Any, model: Path) -> None:
+    gpu(Faults(unsupported=frozenset({"Relu"})))
+    assert cli("profile", model).code == 0
+    done = cli("profile", model, "--strict")
+    assert done.code == 4 and "known to within" in done.err
+    assert "s0_2 on gpu: strict, and 1 of 3 nodes fell back" in done.err.splitlines()[-1]
+
+
+def test_denormal_weights_are_told_once(cli: Any, gpu: Any, tmp_path: Path) -> None:
+    gpu()
+    nodes = [onnx.helper.make_node("Add", ["x", "w"], ["y"])]
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xy"]
+    weights = [onnx.numpy_helper.from_array(np.full(4, 1e-40, np.float32), "w")]
+    graph = onnx.helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    done = cli("profile", "m.onnx", "--json")
+    assert done.code == 0, done.err
+    assert {r["denormal_weights"] for r in json.loads(done.out)["rows"]} == {4}
+    assert [line for line in done.err.splitlines() if "denormal" in line] == [
+        "warning: s0_1: 4 denormal weights, which slow CPUs down; make them zero"
+    ]
+
+
 @pytest.mark.parametrize(
     ("faults", "said"),
     [
@@ -93,6 +122,13 @@ def test_processor_that_is_not_right_is_named_and_never_planned(
     assert "s0_3 is left out on gpu: " + said.replace(": ", ", ", 1) in done.err
 
 
+def test_nothing_is_run_at_the_period_where_no_processor_is_right(cli: Any, gpu: Any, model: Path) -> None:
+    gpu(Faults(wrong=0.5))
+    done = cli("profile", model, "--period-ms", "20")
+    assert done.code == 4 and "nothing is measured at the period" in done.err
+    assert done.err.splitlines()[-1].startswith("edgeengine: no processor runs scale right")
+
+
 def test_a_share_is_measured_the_rest_is_predicted_and_only_the_first_is_kept(
     cli: Any, gpu: Any, model: Path, tmp_path: Path
 ) -> None:
@@ -110,13 +146,24 @@ def test_a_share_is_measured_the_rest_is_predicted_and_only_the_first_is_kept(
     assert few.code == 2 and "does not reach the whole model" in few.err
 
 
-def test_what_was_predicted_is_not_kept_with_what_was_measured_at_the_period(cli: Any, model: Path, tmp_path: Path) -> None:
+def test_what_was_predicted_is_not_kept_with_what_was_measured_at_the_period(
+    cli: Any, gpu: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rehearsal is a stub: it would run on real processors for a second."""
     pytest.importorskip("sklearn", reason="the extra fit is not installed")
-    done = cli("profile", model, "--share", "0.5", "--seconds", "0.5", "--period-ms", "20", "--json")
+    gpu()
+
+    def rehearsed(workload: Workload, plan: Plan, *_: object, **__: object) -> Rehearsal:
+        (task,) = plan.tasks
+        return Rehearsal({(task.task, s.subgraph, s.processor): Latency.constant(9) for s in task.steps}, {}, {})
+
+    monkeypatch.setattr("edgeengine.engine.rehearse.rehearse", rehearsed)
+    done = cli("profile", model, "--share", "0.5", "--period-ms", "20", "--json")
     assert done.code == 0, done.err
     assert {r["ended"] for r in json.loads(done.out)["rows"]} >= {"predicted"}
     stored = ProfileStore(tmp_path / "state/edgeengine/profile.sqlite").rows(device_id())
-    assert len({r.condition for r in stored}) == 2 and all(r.latency.n and r.ended != "predicted" for r in stored)
+    assert {r.condition for r in stored} == {"back_to_back", "period:20"}
+    assert all(r.latency.n and r.ended != "predicted" for r in stored)
 
 
 def test_what_is_known_is_not_measured_again_unless_asked(cli: Any, gpu: Any, model: Path) -> None:

@@ -14,6 +14,7 @@ from edgeengine.conversion import Request, convert
 from edgeengine.conversion.checks import check_graph
 from edgeengine.conversion.compare import difference
 from edgeengine.errors import UserError
+from edgeengine.graph.session import first_line
 from tests.graph.onnxes import model, node, session, weight, x_in
 
 
@@ -123,6 +124,33 @@ def test_inference_form_is_kept(off: str, tmp_path: Path) -> None:
     drop = node("Dropout", ["x", "ratio", "off" if off == "initializer" else "no"], ["d"])
     norm = node("BatchNormalization", ["d", "s", "s", "s", "s"], ["y"])
     assert convert(saved(tmp_path, model([constant, drop, norm], [x_in("n", 2)], ["y"], EXTRA)), str(tmp_path / "new.onnx"))
+
+
+def test_source_that_does_not_load_as_it_stands_is_refused(tmp_path: Path) -> None:
+    """Two nodes of one name: what reads models node by node mends that, ONNX Runtime does not."""
+    twice = model([node("Relu", ["x"], ["a"], name="r"), node("Relu", ["a"], ["y"], name="r")], [x_in(2)], [x_in(2, name="y")])
+    with pytest.raises(UserError, match="two nodes with same node name"):
+        convert(saved(tmp_path, twice), str(tmp_path / "new.onnx"))
+    assert not (tmp_path / "new.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: /src/core/math/element_wise_ops.h:256 "
+            "ns::Div<T>::Div(const ns::OpKernelInfo&) [with T = long int] b_data[i] != T{0} was false. Division by zero\nmore",
+            "Exception during initialization: b_data[i] != T{0} was false. Division by zero",
+        ),
+        (
+            "/src/model.cc:256 ns::Model::Model(f::ModelProto&&, const P<std::map<int, int>>&) Unsupported IR: 9",
+            "Unsupported IR: 9",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_errors_of_the_runtime_are_told_without_places_in_its_source(message: str, said: str) -> None:
+    assert first_line(RuntimeError(message)) == said
 
 
 def test_layout_of_one_processor_is_refused(tmp_path: Path) -> None:

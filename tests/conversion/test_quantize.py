@@ -127,6 +127,27 @@ def test_float16_halves_the_weights_and_keeps_inputs_and_outputs(tmp_path: Path)
     onnx.checker.check_model(onnx.load(tmp_path / "h.onnx"), full_check=True)
 
 
+def test_float16_of_what_holds_no_float32_is_refused(tmp_path: Path) -> None:
+    for dtype in (onnx.TensorProto.INT64, onnx.TensorProto.FLOAT16):
+        proto = model([node("Add", ["x", "x"], ["y"])], [x_in("n", 4, dtype=dtype)], [x_in("n", 4, name="y", dtype=dtype)])
+        with pytest.raises(UserError, match="nothing in float32"):
+            convert(saved(tmp_path, proto), str(tmp_path / "h.onnx"), Request(quantize="fp16"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [(onnx.TensorProto.FLOAT, np.full((3, 4), 1e300)), (onnx.TensorProto.INT64, np.full((3, 4), 0.5)),
+     (onnx.TensorProto.INT64, np.full((3, 4), 2**64 - 1, np.uint64)), (onnx.TensorProto.BOOL, np.full((3, 4), 2))],
+)  # fmt: skip
+@pytest.mark.filterwarnings("error")
+def test_samples_that_the_input_cannot_hold_are_refused(tmp_path: Path, dtype: int, values: np.ndarray) -> None:
+    file = saved(
+        tmp_path, model([node("Identity", ["x"], ["y"])], [x_in("n", 4, dtype=dtype)], [x_in("n", 4, name="y", dtype=dtype)])
+    )
+    with pytest.raises(UserError, match=r"values that .* cannot"):
+        read_samples({"x": values}, file, "s.npz")
+
+
 def test_float16_that_overflows_is_refused(tmp_path: Path) -> None:
     source = saved(tmp_path, linear(np.full((64, 2), 1e5)))
     with pytest.raises(UserError, match="max-drop"):

@@ -48,7 +48,8 @@ def test_names_and_imports_of_other_packages(monkeypatch: pytest.MonkeyPatch) ->
     installed(monkeypatch, onnx="edgeengine.conversion.onnx_source:OnnxConverter")
     with pytest.raises(UserError, match="more than one package"):
         load_converters()
-    installed(monkeypatch, other="no_such_package:Converter")
-    with pytest.raises(UserError, match="cannot be imported"):
-        load_converters()
+    for broken in ("no_such_package:Converter", "math:no_such_name", "math:pi", "math:sqrt"):
+        installed(monkeypatch, other=broken)
+        with pytest.raises(UserError, match="converter 'other' cannot be made"):
+            load_converters()
     assert find_converter("m.onnx").name == "onnx", "a broken package does not stand in the way"

@@ -95,10 +95,20 @@ def test_a_driver_that_crashes_takes_a_child_with_it(
 def test_a_failure_is_believed_for_a_while_only(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row, cache, tried = package("ep_busy", tmp_path / "x.so"), tmp_path / "cache", []
     monkeypatch.setattr(compiled, "_run_child", lambda *a: (tried.append(a), "the device is busy")[1])
-    for at, times in ((0.0, 1), (compiled.RETRY_S - 1.0, 1), (compiled.RETRY_S + 1.0, 2)):
+    for at, times in ((0.0, 1), (compiled.RETRY_S - 1.0, 1), (compiled.RETRY_S + 1.0, 2), (0.0, 3)):
         monkeypatch.setattr(compiled.time, "time", lambda at=at: at)
         assert only(row, cache).reason == "the device is busy"
         assert len(tried) == times
+
+
+def test_a_cache_that_cannot_be_written_is_the_reason(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other processors are listed all the same."""
+    row = package("ep_cache", tmp_path / "x.so")
+    (tmp_path / "file").write_text("")
+    assert str(tmp_path / "file") in only(row, tmp_path / "file" / "cache").reason
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    (found,) = Accelerator(row).discover((0,))
+    assert not found.usable and "XDG_STATE_HOME" in found.reason
 
 
 def test_a_driver_that_hangs_is_given_up(package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +174,26 @@ def test_two_gpus_are_two_processors(package: Package, tmp_path: Path, monkeypat
 def test_misspelt_options_are_refused(package: Package, tmp_path: Path, key: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Accelerator(package("ep_options", tmp_path / "x.so"), {"gpu-pretend": {key: "1"}})
+
+
+def test_options_go_with_the_processor_and_reach_its_sessions(
+    package: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundles: dict[str, Bundle]
+) -> None:
+    """Also a provider made without them uses the processor's, as an engine does that runs a plan; unknown ones are refused."""
+    asked: list[Target] = []
+    monkeypatch.setattr(Cache, "get", lambda *a: (asked.append(a[4]), (Verdict(error="no"), None))[1])
+    row, given = package("ep_given", tmp_path / "x.so"), {"speed": "9", "session.disable_prepacking": "1"}
+    (found,) = Accelerator(row, {"gpu-pretend": given}, tmp_path).discover((0,))
+    assert dict(found.options) == given
+    again = msgspec.json.decode(msgspec.json.encode(found), type=Processor)
+    provider, step = Accelerator(row, cache=tmp_path), whole(bundles["scale"], found.name)
+    for processor in (again, msgspec.structs.replace(again, options=())):
+        with pytest.raises(DeviceError, match="cannot be loaded"):
+            provider.load(bundles["scale"], step, processor)
+    expected = ({"speed": "9"}, {"session.disable_prepacking": "1"})
+    assert [(t.options, t.entries) for t in asked] == [expected, expected, ({}, {})]
+    with pytest.raises(UserError, match="'sped' is unknown"):
+        provider.load(bundles["scale"], step, msgspec.structs.replace(again, options=(("sped", "1"),)))
 
 
 def test_names_of_processors_are_unique() -> None:

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from edgeengine.devices import device_id, discover, machine, usable_cores
+from edgeengine.devices.cores import kinds_of
+from edgeengine.devices.providers import cpu
+from edgeengine.devices.providers.cpu import CpuProvider
+from edgeengine.profiling import equivalent
 
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this platform has no affinity mask")
 
@@ -86,3 +90,48 @@ def test_processors_of_this_machine_are_usable_and_named_once() -> None:
 def test_device_id_is_stable_and_names_the_cores() -> None:
     assert device_id() == device_id()
     assert f"-{len(usable_cores())}core-" in device_id()
+
+
+@pytest.mark.parametrize(
+    ("speeds", "kinds"),
+    [
+        ([1024, 1024, 1024, 1024], [(0, 1, 2, 3)]),
+        ([446, 446, 1024, 1024], [(2, 3), (0, 1)]),
+        ([325, 325, 853, 1024], [(3,), (2,), (0, 1)]),
+        ([1000, 980, 1024, 600], [(0, 1, 2), (3,)]),  # a favoured core is of the same kind
+        ([None, None, None, None], [(0, 1, 2, 3)]),
+        ([1024, None, 446, 446], [(0, 1, 2, 3)]),  # half a truth is none
+    ],
+)
+@pytest.mark.parametrize("figure", ["cpu_capacity", "cpufreq/cpuinfo_max_freq"])
+def test_cores_by_kind(tmp_path: Path, speeds: list[int | None], kinds: list[tuple[int, ...]], figure: str) -> None:
+    for core, speed in enumerate(speeds):
+        if speed is not None:
+            (file := tmp_path / f"cpu{core}" / figure).parent.mkdir(parents=True)
+            file.write_text(f"{speed}\n")
+    assert kinds_of(range(4), tmp_path) == kinds
+
+
+def test_an_asymmetric_machine_has_a_processor_per_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "kinds_of", lambda cores: [(4, 5), (0, 1, 3)])
+    processors = CpuProvider().discover((0, 1, 3, 4, 5))
+    assert {p.name: p.cores for p in processors if p.threads > 1} == {
+        "cpu4-5": (4, 5), "cpu0+1+3": (0, 1, 3), "cpu-all": (0, 1, 3, 4, 5),
+    }  # fmt: skip
+    alike = [[p.name for p in group] for group in equivalent(processors)]
+    assert alike == [["cpu0", "cpu1", "cpu3"], ["cpu4", "cpu5"], ["cpu4-5"], ["cpu0+1+3"], ["cpu-all"]]
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "board", "expected"),
+    [
+        ("processor: 0\nmodel name : Some CPU @ 2 GHz\n", None, "Some CPU @ 2 GHz"),
+        ("processor: 0\nHardware : x\nModel : Raspberry Pi 5\n", "another", "Raspberry Pi 5"),
+        ("CPU implementer : 0x41\nCPU part : 0xd05\nCPU part : 0xd0b\n", "Board 3\0", "Board 3 0x41 0xd05 0xd0b"),
+        ("CPU implementer : 0x41\nCPU part : 0xd05\n", None, "0x41 0xd05"),
+    ],
+)
+def test_the_cpu_has_a_name_on_every_architecture(monkeypatch, cpuinfo: str, board: str | None, expected: str) -> None:  # type: ignore[no-untyped-def]
+    files = {"/proc/cpuinfo": cpuinfo, "/proc/device-tree/model": board}
+    monkeypatch.setattr(machine, "_read", lambda p: files[str(p)])
+    assert machine._cpu_model() == expected

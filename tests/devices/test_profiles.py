@@ -8,10 +8,15 @@ import sys
 import zipfile
 from pathlib import Path
 
+import onnx.defs
 import pytest
 
 from edgeengine.devices import list_profiles, load_profile
+from edgeengine.devices.profile_file import to_toml
+from edgeengine.devices.profiles import operator_table, read_profile
 from edgeengine.errors import UserError
+from edgeengine.graph import costs
+from edgeengine.spec.operators import OPERATORS
 
 ROOT = Path(__file__).parents[2]
 PROFILE = """
@@ -23,7 +28,16 @@ kind = "cpu"
 resources = ["core0"]
 description = "a core"
 clock = { value = 1.5, unit = "GHz", source = "its label", status = "seen" }
+[processor.speed.float]
+runtime = "ncnn"
+rate = { value = 8.0, unit = "GMAC/s", source = "a table", status = "fitted", low = 6.0, high = 9.0 }
 """
+
+
+TAIL = "[tail]\n" + "".join(
+    f'{key} = {{ value = {value}, unit = "{"runs" if key == "runs" else "times"}", source = "x", status = "guessed" }}\n'
+    for key, value in (("min", 0.9), ("p90", 1.1), ("p99", 1.2), ("max", 4.0), ("runs", 5000))
+)
 
 
 @pytest.fixture
@@ -64,6 +78,91 @@ def test_name_that_two_vendors_use_must_be_given_in_full(own: Path) -> None:
     with pytest.raises(UserError, match="acme/board, other/board"):
         load_profile("board")
     assert load_profile("other/board").name == "other/board"
+
+
+def test_profile_is_loaded_by_its_path(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(PROFILE)
+    assert load_profile(str(tmp_path / "mine.toml")).chip == "a chip"
+    with pytest.raises(UserError, match=r"nowhere\.toml.*No such file"):
+        load_profile(str(tmp_path / "nowhere.toml"))
+
+
+def test_processor_of_each_core_is_several_of_the_engines() -> None:
+    pi = load_profile("pi4")
+    made = {p.name: p for p in pi.processors}
+    assert {"cpu0", "cpu1", "cpu2", "cpu3", "cpu-all", "gpu"} == made.keys()
+    assert [made[f"cpu{i}"].resources for i in range(4)] == [(f"core{i}",) for i in range(4)]
+    assert made["cpu-all"].threads == 4 and all(made["cpu-all"].conflicts(made[f"cpu{i}"]) for i in range(4))
+    assert made["cpu0"].core_kind == made["cpu1"].core_kind != made["cpu-all"].core_kind
+
+
+@pytest.mark.parametrize(
+    "old, new, where",
+    [
+        ("value = 1.5", "value = 0", "processor cpu0, clock: must be positive, and is 0"),
+        ("value = 1.5", "value = -2", "processor cpu0, clock: must be positive, and is -2"),
+        ("value = 1.5", "value = nan", "processor cpu0, clock: must be positive"),
+        ('unit = "GHz", ', "", "missing required field `unit` - at `processor cpu0, clock`"),
+        ('"GHz"', '"MHz"', "processor cpu0, clock: its unit must be 'GHz', not 'MHz'"),
+        ("low = 6.0", "low = 8.5", "processor cpu0, speed.float.rate: 8 does not lie within its bounds"),
+        ("low = 6.0", "low = -1", "processor cpu0, speed.float.rate: must be positive"),
+        (
+            'runtime = "ncnn"',
+            'runtime = "ncnn"\noperators = { Sofmax = { value = 1.0, unit = "ms", source = "x", status = "guessed" } }',
+            "processor cpu0, speed.float.operators: there is no operator 'Sofmax'",
+        ),
+        (
+            'description = "a core"',
+            'description = "a core"\nslowdown = { npu = { value = 1.2, unit = "times", source = "x", status = "guessed" } }',
+            "processor cpu0, slowdown: there is no 'npu'",
+        ),
+        (
+            'description = "a core"',
+            'description = "a core"\nslowdown = { cpu0 = { value = 0.9, unit = "times", source = "x", status = "guessed" } }',
+            "processor cpu0, slowdown.cpu0: must be at least 1",
+        ),
+        ('resources = ["core0"]', "resources = []", "processor cpu0: needs at least one resource"),
+        ("[[processor]]", "[[processors]]", "unknown field `processors`"),
+        (
+            "[[processor]]",
+            f"{TAIL.replace('runs = { value = 5000', 'runs = { value = 500')}[[processor]]",
+            "tail, runs: the greatest",
+        ),
+        ("[[processor]]", f"{TAIL.replace('p90 = { value = 1.1', 'p90 = { value = 1.3')}[[processor]]", "tail: min, 1, p90"),
+    ],
+)
+def test_figure_that_cannot_be_right_is_one_line_with_file_and_key(own: Path, old: str, new: str, where: str) -> None:
+    assert old in PROFILE
+    (own / "acme/board.toml").write_text(PROFILE.replace(old, new))
+    with pytest.raises(UserError) as e:
+        load_profile("acme/board")
+    assert "board.toml" in str(e.value) and where in str(e.value) and "\n" not in str(e.value)
+
+
+def test_every_profile_survives_writing_and_reading(tmp_path: Path) -> None:
+    for profile in list_profiles():
+        file = tmp_path / f"{profile.name.replace('/', '-')}.toml"
+        file.write_text(to_toml(profile))
+        assert read_profile(file, profile.name) == profile
+
+
+def test_operators_that_exist_are_those_of_onnx_and_of_the_cost_rules() -> None:
+    ours = {f"{domain}.{op}" if domain else op for domain, op in [*costs.RULES, *costs.ZERO, *costs.CONTROL_FLOW]}
+    standard = {s.name for s in onnx.defs.get_all_schemas() if not s.domain}
+    assert ours | standard <= OPERATORS
+    assert {op for op in OPERATORS if "." not in op} == standard | {op for op in ours if "." not in op}
+
+
+def test_tables_of_operators_are_found_and_hold_what_they_must(own: Path) -> None:
+    assert {"Conv", "Softmax", "QuantizeLinear"} <= operator_table("qnn").runs and "Loop" not in operator_table("qnn").runs
+    for profile in list_profiles():
+        for processor in profile.processor:
+            assert not processor.runs or operator_table(processor.runs).runs
+    with pytest.raises(UserError, match=r"no table of operators 'cuda'.*qnn, webgpu"):
+        operator_table("cuda")
+    (own / "operators.toml").write_text('[mine]\nsource = "x"\nstatus = "guessed"\nruns = ["Conv", "Convv"]')
+    with pytest.raises(UserError, match=r"operators\.toml: mine.runs: there is no operator 'Convv'"):
+        operator_table("mine")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,14 @@ def test_null_provider_runs_tasks_without_a_model() -> None:
     step = Step("s0_1", 0, 1, "p", Latency.constant(0))
     assert NullProvider(clock).load(None, step, processor("p")).run({}) == {}
     assert clock.now_ns() == 1  # time never stands still
+
+
+@pytest.mark.parametrize("value", ["no_such_package:Provider", "math:no_such_name", "math:pi", "math:sqrt"])
+def test_provider_of_a_package_that_is_broken_is_named(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    points = [EntryPoint("other", value, "edgeengine.providers")]
+    monkeypatch.setattr("edgeengine.devices.providers.entry_points", lambda group: points)
+    with pytest.raises(UserError, match="provider 'other' cannot be made"):
+        load_providers()
 
 
 # ---- the check for third parties ----

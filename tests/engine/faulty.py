@@ -1,4 +1,4 @@
-"""A null provider that goes wrong as told: it raises, is lost, stalls or hands out NaN."""
+"""A null provider that goes wrong as told: it raises, is lost, stalls, hangs or hands out NaN."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from edgeengine.devices.providers.null import NullProvider
 from edgeengine.errors import DeviceError, DeviceLost
 from edgeengine.spec import Processor, Step
 
-Fault = str  # "" | "raise" | "lost" | "nan" | "stall"
+Fault = str  # "" | "raise" | "lost" | "nan" | "stall" | "hang"
 STALL_NS = 50_000_000
+HANG_NS = 3_600_000_000_000  # nobody waits that long; then the thread ends, as tests want it
 
 
 class Faulty(NullProvider):
     """`fault(processor, run)` says what the processor's run number `run`, probes counted, does wrong."""
 
-    def __init__(self, clock: Clock, processors: tuple[Processor, ...], fault: Callable[[str, int], Fault]):
+    def __init__(
+        self, clock: Clock, processors: tuple[Processor, ...], fault: Callable[[str, int], Fault], hang_ns: int = HANG_NS
+    ):
         super().__init__(clock, processors)
-        self.clock, self.fault = clock, fault
+        self.clock, self.fault, self.hang_ns = clock, fault, hang_ns
         self.runs = {p.name: 0 for p in processors}
         self.index = {p.name: i for i, p in enumerate(processors)}
 
@@ -47,8 +50,9 @@ class _Faulty:
             raise DeviceError("it broke")
         if fault == "lost":
             raise DeviceLost("it is gone")
-        if fault == "stall":
-            provider.clock.sleep_until(provider.clock.now_ns() + STALL_NS, ORDER_FINISH, provider.index[self._processor])
+        if fault in ("stall", "hang"):
+            pause_ns = provider.hang_ns if fault == "hang" else STALL_NS
+            provider.clock.sleep_until(provider.clock.now_ns() + pause_ns, ORDER_FINISH, provider.index[self._processor])
         if fault == "nan":
             return {name: np.full_like(array, np.nan) for name, array in outputs.items()}
         return outputs

@@ -60,6 +60,27 @@ def test_a_bundle_through_the_child_process(saved: Save, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(("dtype", "least"), [("float32", 1e-45), ("float64", 5e-324)])
+def test_denormal_weights_are_counted_in_the_parts_that_hold_them(
+    saved: Save, tmp_path: Path, dtype: str, least: float
+) -> None:  # fmt: skip
+    """Zeros, normal, infinite and missing numbers are none; two parts that share a weight both count it."""
+    tiny = float(np.finfo(dtype).tiny)
+    odd = np.array([least, -least, tiny / 2, tiny, -tiny, 0.0, -0.0, np.inf, np.nan, 1.0])
+    made = model(
+        [node("Add", ["x", "odd"], ["a"]), node("Sub", ["a", "plain"], ["b"]), node("Mul", ["b", "odd"], ["y"])],
+        [x_in(10, dtype=onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))],
+        ["y"],
+        [weight("odd", odd, dtype), weight("plain", np.arange(10), dtype)],
+    )
+    made.graph.output[0].CopyFrom(value("y", made.graph.input[0].type.tensor_type.elem_type, [10]))
+    found = {
+        s.name: s.denormal_weights for s in build_bundle(saved(made), tmp_path / "m.edge", at=[["a"], ["b"]]).manifest.subgraphs
+    }
+    assert (found["s0_1"], found["s1_2"], found["s2_3"], found["s0_3"]) == (3, 0, 3, 3)
+
+
+@pytest.mark.usefixtures("in_process")
 class TestWriting:
     def test_the_same_input_gives_the_same_bytes(self, saved: Save, tmp_path: Path) -> None:
         path = saved(small())

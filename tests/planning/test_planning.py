@@ -217,6 +217,13 @@ def test_cores_that_are_alike_are_planned_as_one() -> None:
     assert (task.measured_ns, task.whole_ns, task.whole_processor, task.resident_bytes) == (4 * MS, 4 * MS, "cpu0", 1000)
 
 
+def test_unlike_cores_and_accelerators_are_planned_apart() -> None:
+    """big.LITTLE; an integrated and a discrete GPU of one provider."""
+    little = msgspec.structs.replace(CPU1, core_kind="1")
+    gpus = [msgspec.structs.replace(processor(name), kind="gpu") for name in ("gpu", "gpu1")]
+    assert [[p.name for p in group] for group in equivalent([CPU0, little, *gpus])] == [["cpu0"], ["cpu1"], ["gpu"], ["gpu1"]]
+
+
 def test_steps_lead_from_start_to_end_on_each_processor() -> None:
     (task,) = planned((CAMERA, *parts(3, 2, "cpu0")), processors=[CPU0])
     position = 0

@@ -34,6 +34,11 @@ def test_floats_may_differ_by_a_share_of_the_range(processor: Processor, bound: 
         assert verdict(found, VALUES, processor) == expected
 
 
+def test_missing_output_is_wrong() -> None:
+    found = check(BUNDLE, subgraph(), GPU, {"z": VALUES}, {"y": VALUES})
+    assert (found.verdict, found.reason) == ("wrong", "output 'y' is missing")
+
+
 def test_half_precision_may_differ_more() -> None:
     expected = VALUES.astype(np.float16)
     found = expected.copy()

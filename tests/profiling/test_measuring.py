@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from typing import Any
 
@@ -21,6 +22,7 @@ from edgeengine.profiling import (
     reference_tensors,
 )
 from edgeengine.spec import Processor
+from tests.builders import processor
 
 X = np.array([[1, -2, 3], [0, 5, -6]], np.float32)
 
@@ -108,3 +110,27 @@ def test_measuring_code_runs_on_a_thread_pinned_to_the_core(core: Processor) -> 
 def test_error_in_measuring_code_comes_through(core: Processor) -> None:
     with pytest.raises(ZeroDivisionError):
         run_pinned(core, lambda: [1 // 0][0])
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="this platform cannot signal a thread")
+def test_interrupt_waits_for_the_run_that_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread left behind inside the runtime would abort the process at its end, in place of exit code 130."""
+    seen, left, stayed = threading.Event(), threading.Event(), []
+
+    def interrupted(*_: object) -> None:
+        seen.set()
+        raise KeyboardInterrupt
+
+    def body() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert seen.wait(10)
+        stayed.append(not left.wait(0.1))
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_pinned(processor("cpu"), body)
+        left.set()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert stayed == [True]

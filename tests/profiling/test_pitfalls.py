@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from edgeengine.errors import DeviceError
 from edgeengine.graph.loads import make_loads
 from edgeengine.profiling import candidates_of, measure_back_to_back, measure_machine, reference_tensors
 from edgeengine.profiling.corun import Running, measure_beside
+from edgeengine.profiling.series import Series
 from edgeengine.spec import ProfileRow
 from edgeengine.testing import FakeGpu, Faults, VirtualClock
 
@@ -55,6 +57,24 @@ def test_first_run_of_a_shape_is_kept_apart_from_the_steady_state(scale: Bundle)
 def test_two_processors_of_equal_speed_rank_equal_whatever_the_first_run_costs(scale: Bundle, name: str) -> None:
     rows = measure(scale, Faults(first_shape_ns=50 * MS), only=name, count=2)
     assert len(rows) == 2 and rows[0].latency == rows[1].latency
+
+
+def test_candidates_take_turns_in_changing_order_and_never_after_themselves(
+    scale: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    burst = Series.burst
+
+    def told(self: Series, long: bool, switched: bool) -> None:
+        assert switched
+        ran.append(self.candidate.subgraph.name)
+        burst(self, long, switched)
+
+    monkeypatch.setattr(Series, "burst", told)
+    assert {r.ended for r in measure(scale)} == {"width"}
+    rounds = [tuple(ran[i : i + 6]) for i in range(0, len(ran), 6)]
+    assert len(rounds) >= 6 and len(set(rounds)) > 3 and all(len(set(r)) == 6 for r in rounds)
+    assert all(a != b for a, b in pairwise(ran))
 
 
 def test_early_return_is_no_speed(scale: Bundle) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edgeengine.bundle import Bundle
-from edgeengine.profiling import candidates_of, measure_back_to_back, reference_tensors, resume
-from edgeengine.spec import Latency, ProfileRow
+from edgeengine.profiling import candidates_of, measure_back_to_back, reference_tensors, resume, shapes_text
+from edgeengine.spec import Latency, ProfileRow, SubgraphSpec, TensorSpec
 from edgeengine.testing import FakeGpu, VirtualClock
 
 X = np.ones((2, 3), np.float32)
@@ -46,12 +46,20 @@ def test_what_is_complete_is_not_measured_again(case: Case) -> None:
     [
         {"half_width": 0.5}, {"half_width": None}, {"versions": {"onnxruntime": "1"}}, {"shapes": "x=9x9"},
         {"verdict": "failed", "latency": Latency.none()}, {"ended": "predicted", "latency": Latency.none()},
-        {"condition": "period:30"}, {"bundle": "other"},
+        {"condition": "period:30"}, {"bundle": "other"}, {"ended": "predicted"}, {"options": (("speed", "9"),)},
     ],
 )  # fmt: skip
 def test_subgraph_is_measured_on_all_processors_if_one_row_is_not_complete(case: Case, change: dict[str, Any]) -> None:
     rows = [msgspec.structs.replace(r, **change) if i == 3 else r for i, r in enumerate(case.rows)]
     assert case.left(rows) == {case.rows[3].subgraph}
+
+
+def test_lone_integers_are_part_of_what_is_measured() -> None:
+    """A loop of 1,000 rounds is not the loop of one that was measured before."""
+    inputs = (TensorSpec("x", "float32", (2,)), TensorSpec("n", "int64", ()), TensorSpec("b", "bool", (1,)))
+    subgraph = SubgraphSpec("s", "s.onnx", 0, 1, inputs, (), 1)
+    tensors = {"x": np.ones(2, np.float32), "n": np.array(1000), "b": np.array([True])}
+    assert shapes_text(subgraph, tensors) == "b=1(1);n=scalar(1000);x=2"
 
 
 def test_wide_rows_are_enough_where_no_width_is_asked(case: Case) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edgeengine.errors import UserError
-from edgeengine.profiling import ProfileStore, export_json, read_profile
+from edgeengine.errors import InternalError, UserError
+from edgeengine.profiling import PREDICTED, ProfileStore, export_json, read_profile
 from edgeengine.spec import Latency, MachineRow, ProfileRow
 
 ROW = ProfileRow(
@@ -124,6 +124,66 @@ def test_rows_of_older_and_newer_versions_still_load(file: Path) -> None:
     db.close()
     assert (store.rows(), store.machine_rows()) == ([ROW], [MACHINE])
     assert ROW.verdict == "unchecked" and ROW.usable
+
+
+def test_predicted_rows_never_get_into_a_store(file: Path, tmp_path: Path) -> None:
+    """Not by merging an export that holds them, not in place of what was measured; and none is left behind by a refused put."""
+    predicted = row(ended=PREDICTED, latency=Latency(0, ROW.latency.quantiles_ns), measured_at="2030-01-01")
+    store = ProfileStore(file)
+    store.put([row()])
+    (tmp_path / "p.json").write_bytes(export_json([predicted, row(subgraph="new")], [])[0])
+    assert store.merge(*read_profile(tmp_path / "p.json")) == 1
+    assert store.rows() == [row(subgraph="new"), row()]
+    with pytest.raises(InternalError, match="s0_1 on cpu0 is predicted"):
+        store.put([row(subgraph="third"), predicted])
+    assert len(store.rows()) == 2
+
+
+@pytest.mark.parametrize("quantiles", [[1, 2], [], [*range(13), 5], [None] * 14])
+def test_row_whose_latency_is_no_distribution_is_refused(tmp_path: Path, quantiles: list[int]) -> None:
+    document = json.loads(export_json([row()], [])[0])
+    document["rows"][0]["latency"] = {"n": 3, "quantiles_ns": quantiles}
+    (tmp_path / "p.json").write_text(json.dumps(document))
+    with pytest.raises(UserError, match=r"p.json: neither a profile store nor"):
+        read_profile(tmp_path / "p.json")
+
+
+def test_store_of_another_machine_is_only_read(file: Path, tmp_path: Path) -> None:
+    """As is any other database that is given by mistake: it stays as it was, byte for byte."""
+    ProfileStore(file).put([row(), MACHINE])
+    stranger = tmp_path / "other.sqlite"
+    with sqlite3.connect(stranger) as db:
+        db.execute("CREATE TABLE bookmarks (url)")
+    db.close()
+    before = {f: f.read_bytes() for f in (file, stranger)}
+    assert read_profile(file) == ([row()], [MACHINE])
+    with pytest.raises(UserError, match=r"other.sqlite: not a usable profile store"):
+        read_profile(stranger)
+    assert {f: f.read_bytes() for f in (file, stranger)} == before
+
+
+def test_store_that_cannot_be_used_now_is_not_to_be_moved_away(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeengine.profiling.store.BUSY_S", 0.01)
+    store = ProfileStore(file)
+    with sqlite3.connect(file) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(UserError, match=r"cannot be used now.*another program holds it") as e:
+            store.put([row()])
+    other.close()
+    assert "move it away" not in str(e.value)
+    with sqlite3.connect(file) as small:
+        pages = small.execute("PRAGMA page_count").fetchone()[0]
+    small.close()
+    connect = sqlite3.connect
+
+    def full(*args: object, **kwargs: object) -> sqlite3.Connection:
+        db = connect(*args, **kwargs)  # type: ignore[call-overload]
+        db.execute(f"PRAGMA max_page_count = {pages}")
+        return db
+
+    monkeypatch.setattr("edgeengine.profiling.store.sqlite3.connect", full)
+    with pytest.raises(UserError, match="free space on its disk"):
+        store.put([row(subgraph=f"s{i}", reason="x" * 4000) for i in range(20)])
 
 
 @pytest.mark.parametrize(

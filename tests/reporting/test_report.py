@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeengine.errors import UserError
-from edgeengine.reporting import run_document, write_run_folder
+from edgeengine.reporting import run_document, task_rows, write_run_folder
 from edgeengine.reporting.report import Run, explain, load_run, perfetto_trace, report_html
 from edgeengine.reporting.report.figures import MOST_SPANS, shown_spans, utilisation
 from edgeengine.scheduling import make_policy
@@ -35,7 +35,7 @@ def made(tmp_path: Path) -> Made:
     def run(tasks: Workload, seconds: float = 1.0, policy: str = "edf") -> Run:
         planned = plan(tasks)
         done = simulate(tasks, planned, make_policy(policy), Median(), stop_ns=round(seconds * 1e9), keep_log=True)
-        document = run_document(tasks, done.jobs, done.released, mode="simulated", policy=policy, seconds=seconds)
+        document = run_document(task_rows(tasks, done.jobs, done.released), mode="simulated", policy=policy, seconds=seconds)
         write_run_folder(
             tmp_path / "run", document=document, plan=planned, log=done.log or [], jobs=done.jobs, rows=[], machine=[]
         )

@@ -34,7 +34,7 @@ def test_row_counts_each_end_and_takes_latencies_of_finished_jobs_only() -> None
     }  # fmt: skip
     assert (idle["released"], idle["miss_rate"], idle["p50_ms"], idle["max_ms"]) == (0, 0.0, None, None)
     assert step["criticality"] == "train"
-    document = run_document(tasks, list(d.ended.values()), d.scheduler.released, mode="simulated", policy="fifo")
+    document = run_document([row, idle, step], mode="simulated", policy="fifo")
     assert list(document) == ["schema", "edgeengine", "tasks", "mode", "policy"]
 
 

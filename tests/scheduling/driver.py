@@ -35,7 +35,8 @@ class Driver:
 
     def __init__(self, workload: Workload, plan: Plan, policy: Policy, seed: int = 0):
         self.workload, self.plan = workload, plan
-        self.scheduler = Scheduler(workload, plan, policy, seed=seed, keep_log=True)
+        self.log: list[LogLine] = []
+        self.scheduler = Scheduler(workload, plan, policy, seed=seed, record=self.log.append)
         self.now = 0
         self.running: dict[str, Start] = {}  # by processor
         self.lost: set[str] = set()
@@ -180,8 +181,7 @@ class Driver:
                     assert not job.finished, f"{task.name}#{i} ran though its parent was {of_parent[i].outcome}"
 
     def check_replay(self, policy: Policy, seed: int = 0) -> None:
-        assert self.scheduler.log is not None
-        assert replay(self.workload, self.plan, policy, self.scheduler.log, seed) == [line.actions for line in self.scheduler.log]
+        assert replay(self.workload, self.plan, policy, self.log, seed) == [line.actions for line in self.log]
 
 
 def replay(workload: Workload, plan: Plan, policy: Policy, log: list[LogLine], seed: int = 0) -> list[list[AnyAction]]:

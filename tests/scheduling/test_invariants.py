@@ -70,12 +70,9 @@ class AnyHistory(RuleBasedStateMachine):
     def time(self, ns: int) -> None:
         self.driver.pass_time(ns)
 
-    @rule(data=st.data(), p50_ms=st.integers(1, 30))
-    def estimate_changed(self, data: Any, p50_ms: int) -> None:
-        task = data.draw(st.sampled_from(self.driver.plan.tasks))
-        step = data.draw(st.sampled_from(task.steps))
-        ns = p50_ms * MS
-        self.driver.step(EstimateChanged(self.driver.now, task.task, step.subgraph, step.processor, ns, 2 * ns))
+    @rule(name=st.sampled_from([p.name for p in PROCESSORS]), factor=st.sampled_from([0.3, 1.0, 2.5, 9.0]))
+    def estimate_changed(self, name: str, factor: float) -> None:
+        self.driver.step(EstimateChanged(self.driver.now, name, factor))
 
     @rule(data=st.data(), index=st.integers(0, 3))
     def what_concerns_no_one(self, data: Any, index: int) -> None:

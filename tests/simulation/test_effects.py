@@ -10,11 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeengine.devices import load_profile
+from edgeengine.devices.effects import effects_of, spread
+from edgeengine.errors import UserError
 from edgeengine.scheduling import make_policy
 from edgeengine.simulation import Median, Simulation, simulate
 from edgeengine.simulation.contention import Contention
 from edgeengine.simulation.throttling import Throttling
 from edgeengine.spec import Effects, Link, Plan, Throttle
+from edgeengine.spec.device import Figure, Tail
 from edgeengine.workload import Workload
 from tests.builders import MS, plan, processor, workload
 
@@ -106,3 +110,43 @@ def test_tensors_travel_only_between_memories() -> None:
 def test_effects_that_do_nothing_change_nothing() -> None:
     plain, neutral = run(TWO, plan(TWO)), run(TWO, with_effects(TWO, slowdown={"a": {"b": 1.0}}))
     assert plain.log == neutral.log
+
+
+def test_first_run_of_each_subgraph_on_each_processor_is_longer() -> None:
+    tasks = workload({"name": "t", "latency_ms": {"a": 4}, "period_ms": 100, "segments": 2})
+    done = run(tasks, with_effects(tasks, first_run={"a": 7.0}))
+    assert latencies(done, "t") == [28.0] + [4.0] * 9
+
+
+def test_device_profile_says_what_effects_there_are() -> None:
+    pi = effects_of(load_profile("pi4"))
+    assert pi.slowdown["cpu0"].keys() == {"cpu1", "cpu2", "cpu3", "gpu"} and pi.slowdown["cpu-all"].keys() == {"gpu"}
+    assert pi.first_run["cpu0"] == 7.0 and not pi.throttle
+    phone = load_profile("snapdragon-8-gen-3")
+    effects = effects_of(phone)
+    assert effects.throttle.keys() == {p.name for p in phone.processors}
+    assert effects.transfer_ns("host", "npu", 10**6) > effects.transfer_ns("host", "npu", 0) > 0
+
+
+def test_mode_slows_and_switches_off() -> None:
+    nano, slow = load_profile("jetson-nano"), load_profile("jetson-nano:5w")
+    assert {p.name for p in slow.processors} == {"cpu0", "cpu1", "gpu"} < {p.name for p in nano.processors}
+    before, after = (next(p for p in d.processor if p.name == "gpu").speed["float"] for d in (nano, slow))
+    assert before.rate and after.rate and before.overhead and after.overhead
+    assert after.rate.value == pytest.approx(before.rate.value / 1.44)
+    assert after.overhead.value == pytest.approx(before.overhead.value * 1.44)
+    with pytest.raises(UserError, match="has no mode '6w'; it has 5w"):
+        load_profile("jetson-nano:6w")
+
+
+@given(st.integers(1000, 10**6), st.floats(1.01, 50), st.integers(1, 10**9))
+def test_spread_has_the_quantiles_of_the_tail_and_rises(runs: int, most: float, median_ns: int) -> None:
+    def figure(value: float) -> Figure:
+        return Figure(value, "times", "made up", "guessed")
+
+    tail = Tail(figure(0.9), figure(1.005), figure(1.01), figure(most), figure(runs))
+    latency = spread(median_ns, tail)
+    values = [latency.at(p) for p in (0, 10, 50, 90, 99, 99.5, 99.9, 99.99, 100 * (1 - 1 / runs), 100)]
+    assert latency.p50_ns == median_ns and latency.max_ns == round(median_ns * most)
+    assert values[:-2] == sorted(values[:-2])
+    assert latency.at(100 * (1 - 1 / runs)) == pytest.approx(latency.max_ns, rel=0.01, abs=2)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
-from edgeengine.events import AnyEvent, Finished, Hold, Released, Start, Started, Time, Wake, dump_log
+from edgeengine.events import AnyEvent, Finished, Hold, LogLine, Released, Start, Started, Time, Wake, dump_log
 from edgeengine.scheduling import Scheduler, make_policy
 from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 from edgeengine.simulation import Median, simulate
@@ -25,7 +25,8 @@ class Oracle:
 
     def __init__(self, tasks: Workload, made: Plan, policy: str, stop_ns: int, seed: int):
         self.env = simpy.Environment()
-        self.scheduler = Scheduler(tasks, made, make_policy(policy), seed=seed, keep_log=True)
+        self.log: list[LogLine] = []
+        self.scheduler = Scheduler(tasks, made, make_policy(policy), seed=seed, record=self.log.append)
         self._stop_ns = stop_ns
         self._rank = {p.name: i for i, p in enumerate(made.processors)}
         self._time = {(t.task, s.subgraph, s.processor): s.latency.p50_ns for t in made.tasks for s in t.steps}
@@ -62,7 +63,7 @@ class Oracle:
             self._followed(None)
         while self._left or not self.scheduler.idle:
             self.env.step()
-        return dump_log(self.scheduler.log or [])
+        return dump_log(self.log)
 
     def _release(self, event: Released) -> None:
         self.step(event, None)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeengine.cli.simulate import described_plan
+from edgeengine.cli.described import described_plan
 from edgeengine.errors import UserError
 from edgeengine.spec import Plan
 from edgeengine.sweeps import Question, find, parse_axis, points, run_points

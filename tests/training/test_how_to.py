@@ -15,7 +15,8 @@ GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "finetune.md"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), flags=re.S)
+    every = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE.read_text(), flags=re.S | re.M)
+    return [text for kind, text in every if kind == language]
 
 
 def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,5 +36,6 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         words = shlex.split(line)
         assert words[0] == "edgeengine"
         app(words[1:], standalone_mode=False)
+    names: dict[str, object] = {"x": x, "label": (x[:, 0] > x[:, 1]).astype(np.int64)}
     for program in blocks("python"):
-        exec(program, {"x": x, "label": (x[:, 0] > x[:, 1]).astype(np.int64)})
+        exec(program, names)

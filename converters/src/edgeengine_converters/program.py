@@ -42,7 +42,7 @@ class TorchSource:
     def export(self, opset: int | None) -> onnx.ModelProto:
         """By torch.onnx's exporter of exported programs. Raises ConversionError when it cannot."""
         with torch.no_grad():
-            outputs = _outputs(self._call(self._examples))
+            outputs = _outputs(self._call(self._examples), self._where)
         try:
             with quiet():
                 written = torch.onnx.export(
@@ -69,11 +69,9 @@ class TorchSource:
         for name, example in self._examples.items():
             rows = np.arange(batch) % len(example) if name in self._axes else slice(None)
             values = example[rows] if example.ndim else example
-            if values.dtype.kind == "f" and draw:
-                noise = rng.standard_normal(values.shape) * (float(example.std()) or 1.0) + float(
-                    example.mean()
-                )
-                values = noise.astype(values.dtype)
+            if values.dtype.kind == "f" and values.size and draw:
+                spread, middle = float(example.std()) or 1.0, float(example.mean())
+                values = np.asarray(middle + spread * rng.standard_normal(values.shape), values.dtype)
             feeds[name] = values
         return feeds
 
@@ -81,7 +79,9 @@ class TorchSource:
         """Raises ConversionError when the program does not run on them."""
         try:
             with torch.no_grad():
-                return list(_outputs(self._call(feeds)).values())
+                return list(_outputs(self._call(feeds), self._where).values())
+        except ConversionError:
+            raise
         except (RuntimeError, ValueError, TypeError, AssertionError) as error:
             raise ConversionError(
                 f"torch does not run it at another batch size ({first_line(error)})",
@@ -91,7 +91,7 @@ class TorchSource:
 
     def _call(self, feeds: Mapping[str, np.ndarray]) -> Any:
         arguments, named = pytree.tree_unflatten(
-            [torch.from_numpy(feeds[n].copy()) for n in self._names], self._tree
+            [torch.from_numpy(np.array(feeds[n])) for n in self._names], self._tree
         )
         return self._module(*arguments, **named)
 
@@ -108,7 +108,7 @@ def open_module(where: str, module: Any, examples: Any) -> TorchSource:
             fix="return a torch.nn.Module",
         )
     arguments, named = ((), examples) if isinstance(examples, dict) else (examples, {})
-    arguments = (arguments,) if isinstance(arguments, Tensor) else tuple(arguments)
+    arguments = tuple(arguments) if isinstance(arguments, tuple | list) else (arguments,)
     tensors = [*arguments, *named.values()]
     if not tensors or not all(isinstance(t, Tensor) for t in tensors):
         raise ConversionError(
@@ -119,7 +119,12 @@ def open_module(where: str, module: Any, examples: Any) -> TorchSource:
     notes = []
     if any(m.training for m in module.modules()):
         notes.append("the module was in training mode; it was converted in inference mode")
-        module.eval()
+        try:
+            module.eval()
+        except Exception as error:
+            raise ConversionError(
+                f"cannot be put into inference mode ({first_line(error)})", where=where, fix="mend its eval()"
+            ) from error
     size = next((t.shape[0] for t in tensors if t.ndim), None)
 
     def batched(tensor: Tensor) -> bool:
@@ -172,7 +177,19 @@ def _examples(program: ExportedProgram, names: list[Any], where: str) -> tuple[d
             where=where,
             fix="export it from tensors, and wrap a module that takes other values",
         )
-    return {str(n): leaf.detach().numpy() for n, leaf in zip(names, leaves, strict=True)}, tree
+    return {str(n): _array(leaf, where) for n, leaf in zip(names, leaves, strict=True)}, tree
+
+
+def _array(tensor: Tensor, where: str) -> np.ndarray:
+    """Raises ConversionError for values that numpy has no type for (bfloat16), or that are nowhere (device meta)."""
+    try:
+        return np.asarray(tensor.detach().cpu().numpy())
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        raise ConversionError(
+            f"a tensor of {tensor.dtype} on {tensor.device} cannot be read ({first_line(error)})",
+            where=where,
+            fix="take and return tensors that numpy knows",
+        ) from error
 
 
 def _batch_axes(program: ExportedProgram) -> dict[str, str]:
@@ -186,14 +203,16 @@ def _batch_axes(program: ExportedProgram) -> dict[str, str]:
     return axes
 
 
-def _outputs(made: Any) -> dict[str, np.ndarray]:
-    """By name: the keys of a dict, else "output", or "output_0" and on."""
-    if isinstance(made, dict):
-        return {str(n): t.numpy() for n, t in made.items()}
+def _outputs(made: Any, where: str) -> dict[str, np.ndarray]:
+    """By name: the keys of a dict, else "output", or "output_0" and on. Raises ConversionError where there is no tensor."""
     if isinstance(made, Tensor):
-        return {"output": made.numpy()}
-    leaves = pytree.tree_leaves(made)
-    return {f"output_{i}": t.numpy() for i, t in enumerate(leaves) if isinstance(t, Tensor)}
+        made = {"output": made}
+    elif not isinstance(made, dict) or not all(isinstance(t, Tensor) for t in made.values()):
+        leaves = pytree.tree_leaves(made)
+        made = {f"output_{i}": t for i, t in enumerate(leaves) if isinstance(t, Tensor)}
+    if not made:
+        raise ConversionError("returns no tensor", where=where, fix="return what is to be computed")
+    return {str(n): _array(t, where) for n, t in made.items()}
 
 
 def _name_batch(model: onnx.ModelProto, axes: Mapping[str, str]) -> onnx.ModelProto:

@@ -60,7 +60,7 @@ def _find(source: str) -> Any:
     importlib.invalidate_caches()
     try:
         found: Any = importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard may end the process
         reason = f"{type(error).__name__}: {error}"
         raise ConversionError(
             f"module {name!r} cannot be imported ({reason})",
@@ -77,7 +77,7 @@ def _find(source: str) -> Any:
 def _made(make: Any, source: str) -> tuple[Any, Any]:
     try:
         made = make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ConversionError(f"the callable failed ({reason})", where=source, fix="mend it") from error
     if not isinstance(made, tuple) or len(made) != 2:

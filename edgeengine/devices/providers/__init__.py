@@ -11,7 +11,7 @@ from edgeengine.devices.providers.base import Executable, Provider
 from edgeengine.devices.providers.built_in import BUILT_IN_ROWS
 from edgeengine.devices.providers.cpu import CpuProvider
 from edgeengine.devices.providers.openvino import OPENVINO
-from edgeengine.devices.providers.ort import check_names
+from edgeengine.devices.providers.ort import check_names, first_line
 from edgeengine.devices.providers.qnn import QNN
 from edgeengine.devices.providers.strict import Strict, require_whole
 from edgeengine.devices.providers.tensorrt_rtx import TENSORRT_RTX
@@ -33,10 +33,10 @@ def load_providers(
         options: by processor name, options of an execution provider and session entries; see Accelerator.
         cache: where compiled models are kept; default: the state folder's `cache`.
 
-    Raises UserError when two claim one name, one cannot be imported, or an option is unknown.
+    Raises UserError when two claim one name, one cannot be made, or an option is unknown.
     """
     made: dict[str, Provider] = {CpuProvider.name: CpuProvider()}
-    check_names(options or (), {place.name for row in ROWS for place in row.places}, "options are given for processor")
+    check_names(options or (), {place.name for row in ROWS for place in row.places}, "processor that takes options:")
     for row in ROWS:
         if row.provider not in made and row.installed:
             made[row.provider] = Accelerator(row, options, cache)
@@ -45,6 +45,8 @@ def load_providers(
             raise UserError(f"provider {entry.name!r} is claimed by more than one package; uninstall all but one")
         try:
             made[entry.name] = entry.load()()
-        except ImportError as e:
-            raise UserError(f"provider {entry.name!r} cannot be imported ({e}); install what it needs") from e
+        except Exception as e:  # a stranger's package may fail in any way
+            raise UserError(
+                f"provider {entry.name!r} cannot be made ({first_line(e)}); install what it needs, or remove it"
+            ) from e
     return {name: Strict(provider) for name, provider in made.items()} if strict else made

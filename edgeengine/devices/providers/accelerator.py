@@ -26,6 +26,8 @@ from edgeengine.errors import DeviceError, UserError
 from edgeengine.spec import Placement, Processor, Step, SubgraphSpec
 from edgeengine.state import state_folder
 
+Options = tuple[tuple[str, str], ...]  # as in Processor
+
 
 @dataclass(frozen=True)
 class Place:
@@ -64,15 +66,18 @@ class Row:
 class Accelerator:
     """The Provider of a row.
 
-    `options` by processor name: provider options and session entries ("session.…", "ep.…") added to the row's. `cache`: where
-    compiled models are kept, default the state folder's. Raises UserError for an unknown or misspelt option.
+    `options` by processor name: provider options and session entries ("session.…", "ep.…") added to the row's; they go with the
+    processors discovered, and a processor's own are used wherever it is loaded on. `cache`: where compiled models are kept,
+    default the state folder's. Raises UserError for an unknown or misspelt option.
     """
 
     def __init__(self, row: Row, options: Mapping[str, Mapping[str, str]] | None = None, cache: Path | None = None):
         self.name, self._row, self._cache = row.provider, row, cache
-        self._sessions: dict[tuple[Path, str], Session] = {}
+        self._sessions: dict[tuple[Path, str, Options], Session] = {}
         self._lock = threading.Lock()
-        self._given = {place.name: _separate(row, dict((options or {}).get(place.name, {}))) for place in row.places}
+        self._given = {place.name: tuple(sorted((options or {}).get(place.name, {}).items())) for place in row.places}
+        for given in self._given.values():
+            _separate(row, given)
 
     def discover(self, cores: tuple[int, ...]) -> list[Processor]:
         if not self._row.installed:
@@ -89,14 +94,16 @@ class Accelerator:
             reason, devices, emulated = verdict.error, verdict.devices, verdict.emulated
             if not reason and self.name not in (verdict.placement.nodes if verdict.placement else {}):
                 reason = "it took no node of a model that every accelerator can run"
-        except DeviceError as e:
+        except (DeviceError, UserError) as e:
             reason, devices, emulated = str(e), 0, False
+        except OSError as e:  # the cache's disk is full
+            reason, devices, emulated = f"{self._kept().folder}: {e.strerror}", 0, False
         emulated = emulated and not reason
         resources = [f"{place.kind}{i or ''}" for i in range(max(devices, 1))]
         return [
             Processor(
                 f"{place.name}{i or ''}", place.kind, self.name, (resource, *([f"core{host}"] if emulated else [])), host,
-                emulated=emulated, usable=not reason, reason=reason,
+                emulated=emulated, usable=not reason, reason=reason, options=self._given[place.name],
             )
             for i, resource in enumerate(resources)
         ]  # fmt: skip
@@ -104,14 +111,14 @@ class Accelerator:
     def load(self, bundle: Bundle | None, step: Step, processor: Processor) -> Executable:
         file = subgraph_file(bundle, step)
         assert bundle is not None  # subgraph_file refused None
-        key = (file, processor.name)
+        key = (file, processor.name, processor.options)
         with self._lock:
             if key not in self._sessions:
                 self._sessions[key] = self._session(bundle, step, file, processor)
             return self._sessions[key]
 
     def _session(self, bundle: Bundle, step: Step, file: Path, processor: Processor) -> Session:
-        target = self._target(*self._place(processor.name))
+        target = self._target(*self._place(processor.name), processor.options)
         spec = bundle.manifest.subgraph(step.subgraph)
         shapes = {t.name: t.dims for t in spec.inputs if t.is_static}
         verdict, context = self._kept().get(file, _content(bundle, spec), shapes, target)
@@ -144,9 +151,13 @@ class Accelerator:
                 return place, int(index or 0)
         raise UserError(f"{self.name} has no processor {processor!r}; it has {', '.join(p.name for p in self._row.places)}")
 
-    def _target(self, place: Place, index: int) -> Target:
-        """Raises DeviceError where the plugin package does not say what it must."""
-        row, (own, entries) = self._row, self._given[place.name]
+    def _target(self, place: Place, index: int, given: Options = ()) -> Target:
+        """`given` are the processor's options; those of this provider stand where it has none.
+
+        Raises DeviceError where the plugin package does not say what it must, UserError for an unknown option.
+        """
+        merged = dict(self._given[place.name]) | dict(given)
+        row, (own, entries) = self._row, _separate(self._row, tuple(merged.items()))
         library, paths = "", {}
         if row.package:
             try:
@@ -164,10 +175,10 @@ def _content(bundle: Bundle, spec: SubgraphSpec) -> str:
     return " ".join(bundle.manifest.files.get(name) or sha256(bundle.path / name) for name in (spec.file, WEIGHTS))
 
 
-def _separate(row: Row, given: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """(provider options, session entries)."""
-    entries = {k: v for k, v in given.items() if "." in k}
-    options = {k: v for k, v in given.items() if "." not in k}
+def _separate(row: Row, given: Options) -> tuple[dict[str, str], dict[str, str]]:
+    """(provider options, session entries). Raises UserError for an unknown one."""
+    entries = {k: v for k, v in given if "." in k}
+    options = {k: v for k, v in given if "." not in k}
     session_options(entries=entries)  # refuses unknown ones
     check_names(options, row.known, f"option of {row.provider}")
     return options, entries

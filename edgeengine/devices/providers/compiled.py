@@ -24,7 +24,7 @@ import edgeengine
 from edgeengine.devices.providers.child import CONTEXT, VERDICT, Job, Verdict
 from edgeengine.devices.providers.target import Target
 
-RETRY_S = 600  # a crash, or a device that was not there, is believed this long
+RETRY_S = 600  # a crash, or a device that was not there, is believed this long; a clock that was set back ends it too
 PROBE_TIMEOUT_S = 60
 LIMIT_BYTES = 2_000_000_000
 
@@ -45,7 +45,7 @@ class Cache:
         about = (content, sorted(shapes.items()), msgspec.json.encode(target), ort.__version__, _stamp(target.library))
         place = self.folder / hashlib.sha256(repr(about).encode()).hexdigest()[:32]
         verdict = _read(place)
-        if verdict is None or (verdict.error and time.time() - verdict.at_s > RETRY_S):
+        if verdict is None or (verdict.error and abs(time.time() - verdict.at_s) > RETRY_S):
             verdict = self._compile(Job(str(model.absolute()), dict(shapes), target), place, timeout_s)
             self._prune(place)
         elif place.is_dir():

@@ -1,4 +1,4 @@
-"""ONNX Runtime's CPU provider: one processor per core, and one over all cores.
+"""ONNX Runtime's CPU provider: one processor per core, one per cluster of cores of one kind, and one over all cores.
 
 Sessions are keyed by what is in them (file, threads, affinity), so core 0 and core 1 share one: with a single intra-op thread a
 run executes on the calling, pinned thread. No session spins or brings threads beyond those of its processor.
@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 from edgeengine.bundle import Bundle
+from edgeengine.devices.cores import kinds_of
 from edgeengine.devices.providers.base import Executable, subgraph_file
 from edgeengine.devices.providers.ort import CPU, Session, create, placement_of, session_options
 from edgeengine.spec import Processor, Step
@@ -24,17 +25,17 @@ class CpuProvider:
         self._lock = threading.Lock()
 
     def discover(self, cores: tuple[int, ...]) -> list[Processor]:
-        single = [
-            Processor(name=f"cpu{c}", kind="cpu", provider=self.name, resources=(f"core{c}",), host_core=c, cores=(c,), threads=1)
-            for c in cores
-        ]
-        if len(cores) < 2:
-            return single
-        everything = Processor(
-            name="cpu-all", kind="cpu", provider=self.name, resources=tuple(f"core{c}" for c in cores),
-            host_core=cores[0], cores=cores, threads=len(cores),
+        kinds = kinds_of(cores)
+        kind = {core: str(i) if len(kinds) > 1 else "" for i, alike in enumerate(kinds) for core in alike}
+        single = [self._over(f"cpu{c}", (c,), kind[c]) for c in cores]
+        clusters = [self._over(_cluster(alike), alike, kind[alike[0]]) for alike in kinds if 1 < len(alike) < len(cores)]
+        return [*single, *clusters, *([self._over("cpu-all", cores)] if len(cores) > 1 else [])]
+
+    def _over(self, name: str, cores: tuple[int, ...], core_kind: str = "") -> Processor:
+        return Processor(
+            name=name, kind="cpu", provider=self.name, resources=tuple(f"core{c}" for c in cores),
+            host_core=cores[0], cores=cores, threads=len(cores), core_kind=core_kind,
         )  # fmt: skip
-        return [*single, everything]
 
     def load(self, bundle: Bundle | None, step: Step, processor: Processor) -> Executable:
         file, affinity = subgraph_file(bundle, step), _affinity(processor)
@@ -56,3 +57,9 @@ def _affinity(processor: Processor) -> str:
     if processor.threads == 1:
         return ""
     return ";".join(str(core + 1) for core in processor.cores if core != processor.host_core)
+
+
+def _cluster(cores: tuple[int, ...]) -> str:
+    """cpu4-7, or cpu0+2+5 where there are gaps."""
+    whole = cores[-1] - cores[0] == len(cores) - 1
+    return f"cpu{cores[0]}-{cores[-1]}" if whole else "cpu" + "+".join(map(str, cores))

@@ -43,11 +43,12 @@ def check_names(given: Iterable[str], known: Iterable[str], what: str) -> None:
 
 
 def session_options(
-    threads: int = 1, entries: Mapping[str, str] | None = None, dims: Mapping[str, int] | None = None, severity: int = 3
+    threads: int = 1, entries: Mapping[str, str] | None = None, dims: Mapping[str, int] | None = None, severity: int = 4
 ) -> ort.SessionOptions:
     """Options of a session that brings no thread but its own and never spins.
 
-    `entries` are session configuration entries, `dims` fix free dimensions by name. Raises UserError for an unknown key.
+    `entries` are session configuration entries, `dims` fix free dimensions by name. `severity`: the least that is logged; what
+    fails is raised, and need not be. Raises UserError for an unknown key.
     """
     check_names(entries or (), SESSION_KEYS, "session option")
     options = ort.SessionOptions()

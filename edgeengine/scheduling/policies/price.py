@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from edgeengine.events import AnyAction, Start, Wake
 from edgeengine.scheduling.dropping import sift
-from edgeengine.scheduling.guaranteed import next_move, start_guaranteed
+from edgeengine.scheduling.guaranteed import start_guaranteed
 from edgeengine.scheduling.guide import Guide
 from edgeengine.scheduling.job import Job, ProcessorState
 from edgeengine.scheduling.policies.edf import urgency
 from edgeengine.scheduling.reservations import FAR_NS, Timeline
 from edgeengine.scheduling.rolling_plan import RollingPlan
 from edgeengine.scheduling.view import Policy, View
+from edgeengine.scheduling.weakly_hard import as_skips, is_guaranteed
 
 
 class Price:
@@ -46,7 +47,7 @@ class Price:
             return self._instead.decide(view, now)
         actions, ready = sift(view, now, "hopeless")
         if actions:
-            return actions  # asked again at once, when they have ended
+            return as_skips(view, actions)  # asked again at once, when they have ended
         extra = [j for j in ready if j.deadline_ns is None or j.task.train]
         if self._outdated(view, self._plan, now, bool(extra)):
             self._plan.make(view, now)
@@ -54,7 +55,8 @@ class Price:
             self._used.clear()
         actions, busy = start_guaranteed(view, now)
         for start in actions:
-            self._note_guaranteed(view, self._plan, start, now)
+            if isinstance(start, Start):
+                self._note_guaranteed(view, self._plan, start, now)
         planned, busy = self._start_planned(view, self._plan, now, busy)
         filled = self._fill(view, self._plan, now, extra, busy)
         return [*actions, *planned, *filled, *self._wake(self._plan, ready, now)]
@@ -66,10 +68,9 @@ class Price:
             del self._expected[p]
         return self._made_at != view.changes or now > plan.expires_ns or bool(late) or (extra and bool(self._used))
 
-    def _note_guaranteed(self, view: View, plan: RollingPlan, start: AnyAction, now: int) -> None:
-        assert isinstance(start, Start)
+    def _note_guaranteed(self, view: View, plan: RollingPlan, start: Start, now: int) -> None:
         job = next(j for j in view.ready if j.task.name == start.task and j.index == start.index)
-        move = next_move(job)
+        move = next((m for m in view.moves(job) if (m.subgraph, m.processor.name) == (start.subgraph, start.processor)), None)
         if move is not None:
             self._note(plan.timelines[move.processor.index], move.processor, now + plan.length_ns(job, move))
 
@@ -79,7 +80,7 @@ class Price:
         for line in plan.distinct:
             for entry in line.startable():
                 piece = plan.piece(entry)
-                if entry.task.guarantee is not None:
+                if entry.job is not None and is_guaranteed(entry.job):
                     continue
                 if piece is not None and entry.job not in started and view.can_start(entry.processor, now, busy):
                     started.add(entry.job)

@@ -1,0 +1,89 @@
+"""A new device from a few measurements on it and a described one that is like it.
+
+Each processor measured is taken to be as many times as fast as its like as the median anchor of that precision says; the anchors'
+spread about it widens its bounds. What was not measured stays as it is on the other device, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+import msgspec
+
+from edgeengine.devices.modes import faster
+from edgeengine.errors import UserError
+from edgeengine.planning.estimates import from_macs
+from edgeengine.profiling.anchors import KINDS, Anchor
+from edgeengine.spec.device import DeviceProfile, Figure, ProcessorProfile, Speed
+
+
+def calibrated(anchors: Sequence[Anchor], like: DeviceProfile, description: str, source: str) -> DeviceProfile:
+    """The profile of the new device. `source` is what its new figures cite.
+
+    Raises UserError for an anchor on a processor that `like` does not have, or at a precision that it has no speed for.
+    """
+    factors: dict[tuple[str, str], list[float]] = {}
+    for anchor in anchors:
+        for p in _meant(anchor, like):
+            expected = from_macs(anchor.macs, p.speed[anchor.precision])
+            assert expected is not None
+            factors.setdefault((p.name, anchor.precision), []).append(expected.median_ns / 1e6 / anchor.latency_ms)
+    processors = tuple(_processor(p, factors, like.name, source) for p in like.processor)
+    return msgspec.structs.replace(like, description=description, processor=processors, mode=())
+
+
+def _meant(anchor: Anchor, like: DeviceProfile) -> list[ProcessorProfile]:
+    """The processors an anchor speaks of: those of its name, else those of its kind, that have a line at its precision."""
+    named = [p for p in like.processor if anchor.processor in (p.name, *(m.name for m in p.processors))]
+    kind = next((k for k in KINDS if anchor.processor.startswith(k)), None)
+    candidates = named or [p for p in like.processor if p.kind == kind]
+    found = [p for p in candidates if _line(p.speed.get(anchor.precision))]
+    if not candidates:
+        known = ", ".join(p.name for p in like.processor)
+        raise UserError(f"{anchor.where}: {like.name} has no processor {anchor.processor!r}; it has {known}")
+    if not found:
+        raise UserError(f"{anchor.where}: {like.name} has no {anchor.precision} speed on {anchor.processor}")
+    return found
+
+
+def _line(speed: Speed | None) -> bool:
+    return speed is not None and speed.rate is not None
+
+
+def _processor(
+    processor: ProcessorProfile, factors: dict[tuple[str, str], list[float]], like: str, source: str
+) -> ProcessorProfile:
+    speeds = {}
+    for precision, speed in processor.speed.items():
+        own = factors.get((processor.name, precision))
+        if own is None:
+            speeds[precision] = faster(speed, 1.0, f"as {like}, not calibrated", "guessed")
+        else:
+            speeds[precision] = _widened(faster(speed, median(own), f"{source}, like {like}", "fitted"), own)
+    return msgspec.structs.replace(processor, speed=speeds)
+
+
+def _widened(speed: Speed, factors: Sequence[float]) -> Speed:
+    """The speed with bounds that hold what every anchor alone would make of it."""
+    least, most = min(factors) / median(factors), max(factors) / median(factors)
+
+    def widened(f: Figure | None) -> Figure | None:
+        if f is None:
+            return None
+        slow, fast = (1 / most, 1 / least) if f.unit == "ms" else (least, most)
+        return msgspec.structs.replace(f, low=_least(f.low, f.value * slow), high=_most(f.high, f.value * fast))
+
+    return msgspec.structs.replace(speed, measured=len(factors), overhead=widened(speed.overhead), rate=widened(speed.rate))
+
+
+def _least(*values: float | None) -> float:
+    return min(_given(values))
+
+
+def _most(*values: float | None) -> float:
+    return max(_given(values))
+
+
+def _given(values: Iterable[float | None]) -> list[float]:
+    return [v for v in values if v is not None]

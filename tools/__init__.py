@@ -1,0 +1,1 @@
+"""How committed data is made from what it is made of."""

@@ -1,0 +1,1 @@
+"""The device profiles of `profiles/`, made from the tables in `profiles/measured/`: `python -m tools.profiles`."""

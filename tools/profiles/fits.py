@@ -1,0 +1,121 @@
+"""Small fits behind the figures of a profile: a line through measurements, the spread of latencies, what company costs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+
+from edgeengine.spec.device import Figure, Status, Tail
+from tools.profiles.tables import Described, Row, Tables
+
+DIGITS = 4  # of a fitted figure
+LEAST_ROWS = 4  # that a line needs
+ROUNDS = 50  # of reweighting
+LEAST_OVERHEAD = 1e-3  # of the least latency: none at all is nobody's
+
+
+def figure(value: float, unit: str, source: str, status: Status, low: float | None = None, high: float | None = None) -> Figure:
+    return Figure(_rounded(value), unit, source, status, _bound(low, value, min), _bound(high, value, max))
+
+
+def _bound(bound: float | None, value: float, side) -> float | None:  # type: ignore[no-untyped-def]
+    return None if bound is None else _rounded(side(bound, value))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def line(gmacs: Sequence[float], ms: Sequence[float], source: str) -> tuple[Figure, Figure] | None:
+    """(overhead in ms, rate in GMAC/s) with ms = overhead + 1000 gmacs / rate, of least absolute relative error (by iteratively
+    reweighted least squares). The bounds hold the rates and overheads at which 90 % of the measurements lie on the line.
+    """
+    x, y = np.array(gmacs), np.array(ms)
+    if len(x) < LEAST_ROWS or np.ptp(x) == 0:
+        return None
+    design = np.stack([1 / y, x / y], axis=1)
+    weight = np.ones(len(y))
+    for _ in range(ROUNDS):
+        (a, b), *_ = np.linalg.lstsq(design * weight[:, None], weight, rcond=None)
+        if a < (least := LEAST_OVERHEAD * y.min()):
+            slope = design[:, 1] * weight
+            a, b = least, float(slope @ (weight - least * design[:, 0] * weight) / (slope @ slope))
+        if b <= 0:
+            return None
+        weight = 1 / np.sqrt(np.maximum(np.abs(design @ (a, b) - 1), 1e-3))
+    low, high = np.quantile(y / (a + b * x), [0.05, 0.95])
+    return (
+        figure(a, "ms", source, "fitted", a * low, a * high),
+        figure(1000 / b, "GMAC/s", source, "fitted", 1000 / b / high, 1000 / b / low),
+    )
+
+
+def throughput(gmacs_per_s: Sequence[float], source: str) -> Figure:
+    """The median over models, with what holds 90 % of them."""
+    low, high = np.quantile(gmacs_per_s, [0.05, 0.95])
+    return figure(median(gmacs_per_s), "GMAC/s", source, "fitted", float(low), float(high))
+
+
+def tail(tables: Tables, status: Status) -> Tail:
+    """Of MLPerf Mobile's single stream: medians over its logs, with what holds 90 % of them.
+
+    A log has as many queries as fit into a minute, at least 1024 (MLPerf Mobile's rules).
+    """
+    kinds = ("min", "p90", "p99", "max", "runs")
+    found: dict[str, list[float]] = {k: [] for k in kinds}
+    rows = [r for r in tables.measurements if "p99=" in r["notes"]]
+    for r in rows:
+        about = {k: float(v) for k, v in re.findall(r"(mean|p90|p99)=([\d.]+)", r["notes"])}
+        p50 = float(r["latency_ms"])
+        values = (float(r["lat_min_ms"]), about["p90"], about["p99"], float(r["lat_max_ms"]))
+        for k, value in zip(kinds, values, strict=False):
+            found[k].append(value / p50)
+        found["runs"].append(max(1024.0, 60_000 / about["mean"]))
+    source = f"median of {len(rows)} logs on phones: {tables.cite(rows)}"
+    source = source if status == "fitted" else f"guessed as on phones, {source}"
+    return Tail(**{k: _spread(v, "runs" if k == "runs" else "times", source, status, k) for k, v in found.items()})
+
+
+def _spread(values: Sequence[float], unit: str, source: str, status: Status, key: str) -> Figure:
+    low, high = (float(q) for q in np.quantile(values, [0.05, 0.95]))
+    return figure(median(values), unit, source, status, low if key in ("min", "runs") else max(low, 1.0), high)
+
+
+def company(tables: Tables, device: str) -> Figure:
+    """How many times as long a run takes beside another processor: the inverse of what both together deliver of their sum."""
+    own = [r for r in tables.coexecution if r["device"] == device]
+    rows = own or tables.coexecution
+    factors = [1 / float(r["co_efficiency"]) for r in rows]
+    source = f"CPU beside GPU, {len(rows)} models x chips: {tables.cite(list(rows))}"
+    status: Status = "fitted" if own else "guessed"
+    low, high = (float(q) for q in np.quantile(factors, [0.05, 0.95]))
+    return figure(median(factors), "times", source if own else f"guessed as on Intel's: {source}", status, low, high)
+
+
+def cores_together(tables: Tables, p: Described) -> Figure | None:
+    """How many times as long a run takes for each further core that runs another: what threads lose, taken for lost to memory.
+
+    If n threads are S times as fast as one, each of n cores at work is n / S times as slow as alone, 1 / (n - 1) of that for each
+    neighbour. None where only one number of threads was measured.
+    """
+    runtime = p.runtimes.get("float")
+    by_model: dict[str, dict[int, float]] = {}
+    rows: list[Row] = []
+    wanted = (p.device, "cpu", p.unit, runtime)
+    for r in tables.measurements:
+        if (r["device"], r["processor"], r["unit"], r["runtime"]) == wanted and r["threads"].isdigit():
+            by_model.setdefault(r["model"], {})[int(r["threads"])] = float(r["latency_ms"])
+            rows.append(r)
+    losses = []
+    for of_model in by_model.values():
+        for one, most in [(a, b) for a, b in pairwise(sorted({1, max(of_model)})) if a in of_model]:
+            losses.append(max((most * of_model[most] / of_model[one] - 1) / (most - 1), 0.0))
+    if not losses:
+        return None
+    low, high = (1 + float(q) for q in np.quantile(losses, [0.05, 0.95]))
+    source = f"what threads lose over {len(losses)} models, taken for lost to memory: {tables.cite(rows)}"
+    return figure(1 + median(losses), "times", source, "derived", low, high)
