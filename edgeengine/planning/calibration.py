@@ -27,7 +27,6 @@ def calibrated(anchors: Sequence[Anchor], like: DeviceProfile, description: str,
     for anchor in anchors:
         for p in _meant(anchor, like):
             expected = from_macs(anchor.macs, p.speed[anchor.precision])
-            assert expected is not None
             factors.setdefault((p.name, anchor.precision), []).append(expected.median_ns / 1e6 / anchor.latency_ms)
     processors = tuple(_processor(p, factors, like.name, source) for p in like.processor)
     return msgspec.structs.replace(like, description=description, processor=processors, mode=())
@@ -48,7 +47,7 @@ def _meant(anchor: Anchor, like: DeviceProfile) -> list[ProcessorProfile]:
 
 
 def _line(speed: Speed | None) -> bool:
-    return speed is not None and speed.rate is not None
+    return speed is not None and speed.has_line
 
 
 def _processor(

@@ -53,19 +53,18 @@ class Expectations:
         if subgraph.macs is None:
             return f"no cost rule for {', '.join(subgraph.unknown_ops)}"
         left = self.find_left(bundle, subgraph, operator_table(processor.runs).runs) if processor.runs else ()
-        own = from_macs(subgraph.macs - sum(i.macs for i in left), speed)
-        assert own is not None
         fallback = self._fallback(left, processor)
         if isinstance(fallback, str):
             return fallback
-        scale = (TRAINING, TRAINING_LOW, TRAINING_HIGH) if self.training else (1.0, 1.0, 1.0)
+        own = from_macs(subgraph.macs - sum(i.macs for i in left), speed)
+        median, low, high = (TRAINING, TRAINING_LOW, TRAINING_HIGH) if self.training else (1.0, 1.0, 1.0)
         return Expected(
-            own.median_ns * scale[0] + fallback,
-            own.low_ns * scale[1] + fallback,
-            own.high_ns * scale[2] + fallback,
+            own.median_ns * median + fallback,
+            own.low_ns * low + fallback,
+            own.high_ns * high + fallback,
             ESTIMATED if self.training else own.basis,
             _by_operator(left),
-            2 * len(left),
+            copies=2 * len(left),
         )
 
     def _fallback(self, left: Sequence[Left], processor: ProcessorProfile) -> float | str:
@@ -89,9 +88,9 @@ def speed_for(processor: ProcessorProfile, precision: str) -> Speed | str:
     """The processor's speed at a precision, or why it has none. A quantized model runs in float where int8 was not measured."""
     for key in ("int8", "float") if precision == "int8" else ("float",):
         speed = processor.speed.get(key)
-        if speed is not None and speed.rate is not None:
+        if speed is not None and speed.has_line:
             return speed
-    known = [k for k, s in processor.speed.items() if s.rate is not None]
+    known = [k for k, s in processor.speed.items() if s.has_line]
     if known:
         return f"{precision} models were not measured on it, only {' and '.join(known)}"
     only = any(s.throughput is not None for s in processor.speed.values())

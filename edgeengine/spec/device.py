@@ -71,6 +71,10 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     operators: dict[str, Figure] = {}
     throughput: Figure | None = None
 
+    @property
+    def has_line(self) -> bool:
+        return self.overhead is not None and self.rate is not None
+
 
 class ProcessorProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`each`: not one processor that holds all `resources`, but one for each of them, named with a number.

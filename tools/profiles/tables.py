@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -93,7 +93,7 @@ class Tables:
     def chip(self, name: str, part: str) -> list[Row]:
         return [r for r in self.chips if r["chip"] == name and r["part"] == part]
 
-    def cite(self, rows: list[Row]) -> str:
+    def cite(self, rows: Sequence[Row]) -> str:
         """The sources of some rows, in one line."""
         return "; ".join(dict.fromkeys(self.sources[r["source"]] for r in rows))
 
