@@ -146,11 +146,10 @@ def test_figure_that_cannot_be_right_is_one_line_with_file_and_key(own: Path, ol
 def test_damaged_profile_is_the_users_error(tmp_path: Path, data: st.DataObject) -> None:
     """Whatever stands in the file: it is read, or refused by name in one line."""
     text = bytearray((ROOT / "profiles/nvidia/jetson-nano.toml").read_bytes())
+    put = st.binary(max_size=4) | st.sampled_from([b"0", b"-", b"nan", b"1e400"])
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(text) - 1))
-        text[at : at + data.draw(st.integers(0, 12))] = data.draw(
-            st.binary(max_size=4) | st.sampled_from([b"0", b"-", b"nan", b"1e400"])
-        )
+        text[at : at + data.draw(st.integers(0, 12))] = data.draw(put)
     file = tmp_path / "damaged.toml"
     file.write_bytes(text)
     try:
