@@ -38,15 +38,15 @@ def line(gmacs: Sequence[float], ms: Sequence[float], source: str) -> tuple[Figu
     if len(x) < LEAST_ROWS or np.ptp(x) == 0:
         return None
     design = np.stack([1 / y, x / y], axis=1)
-    weight = np.ones(len(y))
+    a, b = 0.0, float(np.median(y / x))
     for _ in range(ROUNDS):
+        weight = 1 / np.sqrt(np.maximum(np.abs(design @ (a, b) - 1), 1e-3))
         (a, b), *_ = np.linalg.lstsq(design * weight[:, None], weight, rcond=None)
         if a < (least := LEAST_OVERHEAD * y.min()):
             slope = design[:, 1] * weight
             a, b = least, float(slope @ (weight - least * design[:, 0] * weight) / (slope @ slope))
-        if b <= 0:
-            return None
-        weight = 1 / np.sqrt(np.maximum(np.abs(design @ (a, b) - 1), 1e-3))
+    if b <= 0:
+        return None
     low, high = np.quantile(y / (a + b * x), [0.05, 0.95])
     return (
         figure(a, "ms", source, "fitted", a * low, a * high),
