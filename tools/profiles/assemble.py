@@ -113,7 +113,9 @@ class Assembly:
                 yield precision, Speed(runtime, len(known), throughput=self._throughput(known, runtime))
                 continue
             source = self._tables.cite([r for r, _ in known])
-            line = fits.line([g for _, g in known], [float(r["latency_ms"]) for r, _ in known], source)
+            line = fits.line(
+                [r["model"] for r, _ in known], [g for _, g in known], [float(r["latency_ms"]) for r, _ in known], source
+            )
             if line is not None:
                 yield precision, Speed(runtime, len(known), overhead=line[0], rate=line[1])
 
