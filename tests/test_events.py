@@ -12,7 +12,8 @@ from edgeengine.events import LogLine, dump_log, load_log
 
 
 def of(kind: type[msgspec.Struct]) -> st.SearchStrategy[msgspec.Struct]:
-    values = {int: st.integers(0, 2**62), str: st.text(max_size=8), bool: st.booleans()}
+    number = st.floats(allow_nan=False, allow_infinity=False)
+    values = {int: st.integers(0, 2**62), float: number, str: st.text(max_size=8), bool: st.booleans()}
     fields = {f.name: values.get(f.type, st.one_of(st.none(), values[int])) for f in msgspec.structs.fields(kind)}
     return st.builds(kind, **fields)
 

@@ -260,6 +260,9 @@ def _at_period(
 
     whole, name = bundle.manifest.whole, "model"
     latency = {r.processor: r.latency for r in rows if r.subgraph == whole.name and r.usable}
+    if not latency:
+        note("warning: nothing is measured at the period: no processor runs the whole model right")
+        return []
     steps = tuple(Step(whole.name, whole.start, whole.stop, p, measured) for p, measured in latency.items())
     usable = tuple(p for p in processors if p.usable)
     plan = Plan(SCHEMA, device_id(), "", usable, (TaskPlan(name, bundle.hash, bundle.manifest.segments, steps),))

@@ -122,6 +122,13 @@ def test_processor_that_is_not_right_is_named_and_never_planned(
     assert "s0_3 is left out on gpu: " + said.replace(": ", ", ", 1) in done.err
 
 
+def test_nothing_is_run_at_the_period_where_no_processor_is_right(cli: Any, gpu: Any, model: Path) -> None:
+    gpu(Faults(wrong=0.5))
+    done = cli("profile", model, "--period-ms", "20")
+    assert done.code == 4 and "nothing is measured at the period" in done.err
+    assert done.err.splitlines()[-1].startswith("edgeengine: no processor runs scale right")
+
+
 def test_a_share_is_measured_the_rest_is_predicted_and_only_the_first_is_kept(
     cli: Any, gpu: Any, model: Path, tmp_path: Path
 ) -> None:
