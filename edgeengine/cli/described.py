@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgeengine.bundle import Bundle
 from edgeengine.cli.console import note, print_json, progress_bar
@@ -13,9 +14,13 @@ from edgeengine.cli.resolve import open_or_build
 from edgeengine.engine.prepare import Prepared
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.planning import plan_from_latencies
+from edgeengine.planning.expectations import Expectations
 from edgeengine.spec import Plan, SubgraphSpec
 from edgeengine.spec.device import DeviceProfile
 from edgeengine.workload import Task, Workload
+
+if TYPE_CHECKING:
+    from edgeengine.graph.fallback import Island
 
 
 @dataclass(frozen=True)
@@ -86,19 +91,18 @@ def predict(bundle: Bundle, device: str, processors: Sequence[str] | None, outpu
         note(remark)
 
 
-def expectations(task: Task | None, profile: DeviceProfile):  # type: ignore[no-untyped-def]
-    from edgeengine.planning.expectations import Expectations
-
+def expectations(task: Task | None, profile: DeviceProfile) -> Expectations:
+    """Of one task on a device; of inference without one."""
     return Expectations(profile, find_left, task is not None and task.is_training)
 
 
-def find_left(bundle: Bundle, subgraph: SubgraphSpec, runs: frozenset[str]):  # type: ignore[no-untyped-def]
+def find_left(bundle: Bundle, subgraph: SubgraphSpec, runs: frozenset[str]) -> tuple[Island, ...]:
     """What falls back, looked for in the graph only where the manifest names an operator that is not taken."""
     return _islands(bundle.path / subgraph.file, runs) if subgraph.op_counts.keys() - runs else ()
 
 
 @lru_cache(maxsize=4096)
-def _islands(file: Path, runs: frozenset[str]):  # type: ignore[no-untyped-def]
+def _islands(file: Path, runs: frozenset[str]) -> tuple[Island, ...]:
     from edgeengine.graph.fallback import islands
 
     return tuple(islands(file, runs))

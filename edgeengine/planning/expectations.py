@@ -24,10 +24,14 @@ QUANTIZED = frozenset({"QuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvIn
 class Left(Protocol):
     """A run of nodes that falls back (see graph.fallback.Island)."""
 
-    operators: dict[str, tuple[str, ...]]
-    macs: int
-    read_bytes: int
-    written_bytes: int
+    @property
+    def operators(self) -> dict[str, tuple[str, ...]]: ...
+    @property
+    def macs(self) -> int: ...
+    @property
+    def read_bytes(self) -> int: ...
+    @property
+    def written_bytes(self) -> int: ...
 
 
 # What a processor with this table of operators leaves of a subgraph.

@@ -96,7 +96,7 @@ def read_export(file: Path, bundles: Sequence[Bundle]) -> list[Anchor]:
 
 
 def _is_anchor(row: ProfileRow) -> bool:
-    return row.condition == BACK_TO_BACK and row.usable and row.latency.n > 0 and row.interval_ns is None
+    return row.condition == BACK_TO_BACK and row.usable and row.measured and row.latency.n > 0
 
 
 def _some(anchors: list[Anchor], file: Path) -> list[Anchor]:
