@@ -61,22 +61,28 @@ def described_plan(workload: Workload, device: str | None, state: Path | None = 
     return on_device(workload, device, state if state is not None else state_folder(None)).prepared.plan
 
 
-def predict(bundle: Bundle, device: str, processors: Sequence[str] | None, output: str | None, json: bool) -> None:
-    """What `profile --device` does: print (and write) what each subgraph is expected to take there. Nothing is stored.
-
-    Raises PlanInfeasible where the device can run no part of the model, with the reasons.
-    """
-    from edgeengine.cli.profile_table import print_profile, remarks
+def known_device(device: str, processors: Sequence[str] | None) -> DeviceProfile:
+    """The described device. Raises UserError for one that is not known, and for processors that it does not have."""
     from edgeengine.devices import load_profile
-    from edgeengine.profiling import export_json
-    from edgeengine.profiling.described import described_rows, reasons
-    from edgeengine.reporting import write_file
 
     profile = load_profile(device)
     known = [p.name for p in profile.processors]
     for name in processors or ():
         if name not in known:
             raise UserError(f"--processor {name!r}: not on {profile.name}; there are {', '.join(known)}")
+    return profile
+
+
+def predict(bundle: Bundle, profile: DeviceProfile, processors: Sequence[str] | None, output: str | None, json: bool) -> None:
+    """What `profile --device` does: print (and write) what each subgraph is expected to take there. Nothing is stored.
+
+    Raises PlanInfeasible where the device can run no part of the model, with the reasons.
+    """
+    from edgeengine.cli.profile_table import print_profile, remarks
+    from edgeengine.profiling import export_json
+    from edgeengine.profiling.described import described_rows, reasons
+    from edgeengine.reporting import write_file
+
     found = described_rows(bundle, profile, expectations(None, profile))
     rows = [r for r in found.rows if not processors or r.processor in processors]
     if not rows:
