@@ -33,10 +33,13 @@ def calibrated(anchors: Sequence[Anchor], like: DeviceProfile, description: str,
 
 
 def _meant(anchor: Anchor, like: DeviceProfile) -> list[ProcessorProfile]:
-    """The processors an anchor speaks of: those of its name, else those of its kind, that have a line at its precision."""
+    """The processors an anchor speaks of: those of its name, else of its kind and as many threads, else of its kind, that have a
+    line at its precision.
+    """
     named = [p for p in like.processor if anchor.processor in (p.name, *(m.name for m in p.processors))]
     kind = next((k for k in KINDS if anchor.processor.startswith(k)), None)
-    candidates = named or [p for p in like.processor if p.kind == kind]
+    of_kind = [p for p in like.processor if p.kind == kind]
+    candidates = named or [p for p in of_kind if p.threads == anchor.threads] or of_kind
     found = [p for p in candidates if _line(p.speed.get(anchor.precision))]
     if not candidates:
         known = ", ".join(p.name for p in like.processor)

@@ -19,17 +19,20 @@ PRECISIONS = {"float": "float", "fp32": "float", "fp16": "float", "int8": "int8"
 
 
 class Anchor(NamedTuple):
-    """`processor`: a name of the profile's, or a kind. `where` names the line or row, for messages."""
+    """`processor`: a name of the profile's, or a kind, then with `threads` where they are known. `where` names the line or row, for
+    messages.
+    """
 
     processor: str
     precision: str
     macs: float
     latency_ms: float
     where: str
+    threads: int | None = None
 
 
 def read_csv(file: Path, macs_of: Mapping[str, float]) -> list[Anchor]:
-    """From columns processor, precision, latency_ms, and gmacs or a model_key in `macs_of`; others are left alone.
+    """From columns processor, precision, latency_ms, gmacs or a model_key in `macs_of`, and threads; others are left alone.
 
     Raises UserError naming the line that says something else.
     """
@@ -62,7 +65,9 @@ def _anchor(row: Mapping[str, str | None], where: str, macs_of: Mapping[str, flo
         macs = macs_of[key]
     else:
         raise UserError(f"{where}: no gmacs, and model_key {key!r} is not known; give gmacs, billions of multiply-accumulates")
-    return Anchor(row["processor"], precision, macs, _positive(row["latency_ms"], f"{where}: latency_ms"), where)
+    threads = row.get("threads") or ""
+    latency_ms = _positive(row["latency_ms"], f"{where}: latency_ms")
+    return Anchor(row["processor"], precision, macs, latency_ms, where, int(threads) if threads.isdecimal() else None)
 
 
 def _positive(text: str | None, where: str) -> float:

@@ -48,6 +48,8 @@ def test_what_was_not_measured_says_so() -> None:
 def test_kind_stands_for_all_processors_of_it_and_a_name_for_its_own() -> None:
     made = calibrated([Anchor("cpu", "float", 1e9, 1.0, "")], LIKE, "new", "a.csv")
     assert {p.name for p in made.processor if p.speed["float"].measured} == {"cpu-prime", "cpu-big", "cpu-all"}
+    made = calibrated([Anchor("cpu", "float", 1e9, 1.0, "", threads=4)], LIKE, "new", "a.csv")
+    assert {p.name for p in made.processor if p.speed["float"].measured} == {"cpu-big"}
     made = calibrated([Anchor("cpu-prime", "float", 1e9, 1.0, "")], LIKE, "new", "a.csv")
     assert {p.name for p in made.processor if p.speed["float"].measured} == {"cpu-prime"}
 
