@@ -19,7 +19,7 @@ PRECISIONS = {"float": "float", "fp32": "float", "fp16": "float", "int8": "int8"
 
 
 class Anchor(NamedTuple):
-    """`processor`: a name of the profile's, or a kind, then with `threads` where they are known. `where` names the line or row, for
+    """`processor`: a name of the profile's, or a kind, then with `threads` where they are known. `where` names its line, for
     messages.
     """
 
