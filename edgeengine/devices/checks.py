@@ -43,6 +43,9 @@ def check_profile(profile: DeviceProfile, file: str) -> DeviceProfile:
             raise refuse(where, "needs at least one resource, which it holds while it runs, and one thread")
         _known(p.slowdown, tables, f"{where}, slowdown", refuse)
         for precision, speed in p.speed.items():
+            wrong = next((m for m, ms in speed.models.items() if not (math.isfinite(ms) and ms > 0)), None)
+            if wrong is not None:
+                raise refuse(f"{where}, speed.{precision}.models.{wrong}", "must be a positive number of milliseconds")
             if strange := sorted(speed.operators.keys() - OPERATORS):
                 raise refuse(f"{where}, speed.{precision}.operators", f"there is no operator {strange[0]!r}")
     if (t := profile.tail) is not None:

@@ -46,4 +46,5 @@ def faster(speed: Speed, factor: float, source: str, status: Status) -> Speed:
         throughput=None if speed.throughput is None else scaled(speed.throughput),
         figures={k: scaled(f) for k, f in speed.figures.items()},
         operators={k: scaled(f) for k, f in speed.operators.items()},
+        models={k: ms / factor for k, ms in speed.models.items()},
     )

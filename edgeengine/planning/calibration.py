@@ -1,13 +1,17 @@
 """A new device from a few measurements on it and a described one that is like it.
 
-Each processor measured is taken to be as many times as fast as its like as the median anchor of that precision says; the anchors'
-spread about it widens its bounds. What was not measured stays as it is on the other device, and says so.
+Each anchor says how many times as fast its processor is as the like's: by what the same model takes there, where that was
+measured, else by what is expected of it. The speed is scaled by the median of these factors; the anchors' spread about it widens
+its bounds. Known models are scaled by a factor that may grow or shrink with their latency (a line on logarithms, drawn towards the
+mean): a faster processor is often not faster at small models. What was not measured stays as it is on the like, and says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from statistics import median
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,19 +21,34 @@ from edgeengine.planning.estimates import from_macs
 from edgeengine.profiling.anchors import KINDS, Anchor
 from edgeengine.spec.device import DeviceProfile, Figure, ProcessorProfile, Speed
 
+RIDGE = 2.0  # in squared logarithms of latency: what draws the slope to zero where the anchors are few or alike
+
+
+class Comparison(NamedTuple):
+    """What the like's processor takes for an anchor's model, and how many times as fast the new one is."""
+
+    like_ms: float
+    factor: float
+
 
 def calibrated(anchors: Sequence[Anchor], like: DeviceProfile, description: str, source: str) -> DeviceProfile:
     """The profile of the new device. `source` is what its new figures cite.
 
     Raises UserError for an anchor on a processor that `like` does not have, or at a precision that it has no speed for.
     """
-    factors: dict[tuple[str, str], list[float]] = {}
+    factors: dict[tuple[str, str], list[Comparison]] = {}
     for anchor in anchors:
         for p in _meant(anchor, like):
-            expected = from_macs(anchor.macs, p.speed[anchor.precision])
-            factors.setdefault((p.name, anchor.precision), []).append(expected.median_ns / 1e6 / anchor.latency_ms)
+            factors.setdefault((p.name, anchor.precision), []).append(_compared(anchor, p.speed[anchor.precision]))
     processors = tuple(_processor(p, factors, like.name, source) for p in like.processor)
     return msgspec.structs.replace(like, description=description, processor=processors, mode=())
+
+
+def _compared(anchor: Anchor, speed: Speed) -> Comparison:
+    known_ms = speed.models.get(anchor.model)
+    if known_ms is None:
+        known_ms = from_macs(anchor.macs, speed).median_ns / 1e6
+    return Comparison(known_ms, known_ms / anchor.latency_ms)
 
 
 def _meant(anchor: Anchor, like: DeviceProfile) -> list[ProcessorProfile]:
@@ -54,7 +73,7 @@ def _line(speed: Speed | None) -> bool:
 
 
 def _processor(
-    processor: ProcessorProfile, factors: dict[tuple[str, str], list[float]], like: str, source: str
+    processor: ProcessorProfile, factors: dict[tuple[str, str], list[Comparison]], like: str, source: str
 ) -> ProcessorProfile:
     speeds = {}
     for precision, speed in processor.speed.items():
@@ -62,8 +81,18 @@ def _processor(
         if own is None:
             speeds[precision] = faster(speed, 1.0, f"as {like}, not calibrated", "guessed")
         else:
-            speeds[precision] = _widened(faster(speed, median(own), f"{source}, like {like}", "fitted"), own)
+            found = [c.factor for c in own]
+            scaled = _widened(faster(speed, median(found), f"{source}, like {like}", "fitted"), found)
+            speeds[precision] = msgspec.structs.replace(scaled, models=_models(speed.models, own))
     return msgspec.structs.replace(processor, speed=speeds)
+
+
+def _models(models: Mapping[str, float], own: Sequence[Comparison]) -> dict[str, float]:
+    """The like's models at the factor that a line on logarithms gives for their latency."""
+    x, y = [math.log(c.like_ms) for c in own], [math.log(c.factor) for c in own]
+    mean_x, mean_y = fmean(x), fmean(y)
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / (sum((a - mean_x) ** 2 for a in x) + RIDGE)
+    return {k: ms / math.exp(mean_y + slope * (math.log(ms) - mean_x)) for k, ms in models.items()}
 
 
 def _widened(speed: Speed, factors: Sequence[float]) -> Speed:

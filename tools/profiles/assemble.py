@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 import msgspec
 
 from edgeengine.devices.modes import faster
+from edgeengine.profiling.anchors import model_key
 from edgeengine.spec.device import (
     Cluster,
     DeviceProfile,
@@ -20,7 +22,7 @@ from edgeengine.spec.device import (
     Throttling,
 )
 from tools.profiles import fits
-from tools.profiles.fits import figure
+from tools.profiles.fits import figure, rounded
 from tools.profiles.tables import Described, Row, Tables
 
 THROUGHPUT_ONLY = ("hailort", "openvino-2024.1")  # runtimes whose figures are frames per second, several under way
@@ -117,7 +119,7 @@ class Assembly:
                 [r["model"] for r, _ in known], [g for _, g in known], [float(r["latency_ms"]) for r, _ in known], source
             )
             if line is not None:
-                yield precision, Speed(runtime, len(known), overhead=line[0], rate=line[1])
+                yield precision, Speed(runtime, len(known), overhead=line[0], rate=line[1], models=_models([r for r, _ in known]))
 
     def _known(self, p: Described, precision: str) -> list[tuple[Row, float]]:
         """(row, billions of MACs) of the measurements behind a speed."""
@@ -175,6 +177,15 @@ def _throttling() -> Throttling:
     )
 
 
+def _models(rows: list[Row]) -> dict[str, float]:
+    """The median of each model's measurements, by model_key."""
+    found: dict[str, list[float]] = {}
+    for r in rows:
+        if key := model_key(r):
+            found.setdefault(key, []).append(float(r["latency_ms"]))
+    return {key: rounded(median(found[key])) for key in sorted(found)}
+
+
 def _likeness(p: Described) -> tuple[str, Status]:
     """Where the figures of a processor come from that is known by another one, and their status."""
     if p.factor == 1:
@@ -183,13 +194,14 @@ def _likeness(p: Described) -> tuple[str, Status]:
 
 
 def _rounded(speed: Speed) -> Speed:
-    def rounded(f: Figure) -> Figure:
+    def short(f: Figure) -> Figure:
         return figure(f.value, f.unit, f.source, f.status, f.low, f.high)
 
     return msgspec.structs.replace(
         speed,
-        overhead=speed.overhead and rounded(speed.overhead),
-        rate=speed.rate and rounded(speed.rate),
-        figures={k: rounded(f) for k, f in speed.figures.items()},
-        operators={k: rounded(f) for k, f in speed.operators.items()},
+        overhead=speed.overhead and short(speed.overhead),
+        rate=speed.rate and short(speed.rate),
+        figures={k: short(f) for k, f in speed.figures.items()},
+        operators={k: short(f) for k, f in speed.operators.items()},
+        models={k: rounded(ms) for k, ms in speed.models.items()},
     )

@@ -23,14 +23,14 @@ LEAST_OVERHEAD = 1e-3  # of the least latency: none at all is nobody's
 
 
 def figure(value: float, unit: str, source: str, status: Status, low: float | None = None, high: float | None = None) -> Figure:
-    return Figure(_rounded(value), unit, source, status, _bound(low, value, min), _bound(high, value, max))
+    return Figure(rounded(value), unit, source, status, _bound(low, value, min), _bound(high, value, max))
 
 
 def _bound(bound: float | None, value: float, side) -> float | None:  # type: ignore[no-untyped-def]
-    return None if bound is None else _rounded(side(bound, value))
+    return None if bound is None else rounded(side(bound, value))
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
