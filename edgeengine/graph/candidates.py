@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 
 from edgeengine.graph.extract import Known, Part, extract, part
+from edgeengine.graph.features import features_of
 from edgeengine.graph.frontier import Segmentation
 from edgeengine.graph.infer import infer_types
 from edgeengine.graph.shapes import Tensors
@@ -123,6 +124,7 @@ def _spec(seen: Study, name: str, what: Part, proto: onnx.ModelProto, denormals:
         denormal_weights=sum(denormals.get(t, 0) for t in what.initializers),
         op_counts=op_counts(flow, what.nodes),
         unknown_ops=unknown,
+        features=None if unknown else features_of(seen, what.nodes),
     )
 
 

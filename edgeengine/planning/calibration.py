@@ -2,8 +2,8 @@
 
 Each anchor says how many times as fast its processor is as the like's: by what the same model takes there, where that was
 measured, else by what is expected of it. The speed is scaled by the median of these factors; the anchors' spread about it widens
-its bounds. Known models are scaled by a factor that may grow or shrink with their latency (a line on logarithms, drawn towards the
-mean): a faster processor is often not faster at small models. What was not measured stays as it is on the like, and says so.
+its bounds. Known models are scaled by a factor that may change with their latency (a line on logarithms, drawn towards the mean):
+a faster processor is often not faster at small models. What was not measured stays as it is on the like, and says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgeengine.planning.estimates import from_macs
 from edgeengine.profiling.anchors import KINDS, Anchor
 from edgeengine.spec.device import DeviceProfile, Figure, ProcessorProfile, Speed
 
-RIDGE = 2.0  # in squared logarithms of latency: what draws the slope to zero where the anchors are few or alike
+RIDGE = 1.0  # in squared logarithms of latency: as if so much had been seen at no slope at all
 
 
 class Comparison(NamedTuple):

@@ -9,7 +9,7 @@ from edgeengine.profiling.described import Expected
 from edgeengine.spec import Plan, Step, TaskPlan
 from edgeengine.spec.device import DeviceProfile, Speed
 from edgeengine.spec.plan import SCHEMA
-from edgeengine.spec.profile import ESTIMATED as ESTIMATED
+from edgeengine.spec.profile import ESTIMATED
 from edgeengine.workload import Task, Workload
 from edgeengine.workload.xr import MEGA_MACS, line_of, rates_of, xr_workload
 

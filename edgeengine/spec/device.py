@@ -57,9 +57,9 @@ class Throttling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How fast a processor runs models of one precision under the runtime that was measured.
 
-    `figures` are the cost model's, by its names (see costs); `operators` what single operators cost beyond them. `overhead` and
-    `rate` are a line through the same measurements, latency = overhead + MACs / rate: to compare processors by, and for work of
-    which nothing but its MACs is known. `measured`: so many rows. `models`: milliseconds by model_key, as measured; of a
+    `figures` are the costs of work by class (see devices.costs); `operators` what single operators cost beyond them. `overhead`
+    and `rate` are a line through the same measurements, latency = overhead + MACs / rate: to compare processors by, and for work
+    of which nothing but its MACs is known. `measured`: so many rows. `models`: milliseconds by model_key, as measured; of a
     calibrated device its like's, scaled. A `throughput`, MACs per second with several frames under way, says nothing of latency.
     """
 

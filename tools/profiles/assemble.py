@@ -22,6 +22,7 @@ from edgeengine.spec.device import (
     Throttling,
 )
 from tools.profiles import fits
+from tools.profiles.families import Families
 from tools.profiles.fits import figure, rounded
 from tools.profiles.tables import Described, Row, Tables
 
@@ -41,10 +42,8 @@ class Assembly:
 
     def __init__(self, tables: Tables):
         self._tables = tables
+        self._families = Families(tables)
         self._made: dict[str, DeviceProfile] = {}
-
-    def all(self) -> dict[str, DeviceProfile]:
-        return {row["profile"]: self.profile(row["profile"]) for row in self._tables.devices}
 
     def profile(self, name: str) -> DeviceProfile:
         if name not in self._made:
@@ -119,7 +118,9 @@ class Assembly:
                 [r["model"] for r, _ in known], [g for _, g in known], [float(r["latency_ms"]) for r, _ in known], source
             )
             if line is not None:
-                yield precision, Speed(runtime, len(known), overhead=line[0], rate=line[1], models=_models([r for r, _ in known]))
+                costs = self._families.figures(p, precision, source)
+                models = _models([r for r, _ in known])
+                yield precision, Speed(runtime, len(known), overhead=line[0], rate=line[1], figures=costs, models=models)
 
     def _known(self, p: Described, precision: str) -> list[tuple[Row, float]]:
         """(row, billions of MACs) of the measurements behind a speed."""

@@ -68,6 +68,7 @@ class Tables:
         self.modes = read("modes")
         self.measurements = read("measurements")
         self.coexecution = read("coexecution")
+        self.features = read("model_features")
         self.sources: dict[str, str] = {}
         for r in read("sources"):
             cited = f"{r['repo']} at {r['commit'][:7]} ({r['licence']})"
@@ -113,7 +114,7 @@ class Tables:
 
     @cached_property
     def _features(self) -> dict[str, dict[str, str]]:
-        return {r["model_key"]: r for r in read("model_features")}
+        return {r["model_key"]: r for r in self.features}
 
 
 def _named(row: Row) -> tuple[str, int]:
