@@ -19,11 +19,12 @@ from benchmarks import (
     simulator,
     submit_to_result,
     submit_to_start,
+    training,
 )
 from benchmarks.harness import document, table
 
 MODULES = (
-    end_to_start, submit_to_start, submit_to_result, decision, simulator, memory, costs, search_curve, profiles, cuts,
+    end_to_start, submit_to_start, submit_to_result, decision, simulator, memory, costs, search_curve, profiles, cuts, training,
 )  # fmt: skip
 BENCHMARKS = {module.__name__.rpartition(".")[2].replace("_", "-"): module.run for module in MODULES}
 RESULTS = Path(__file__).with_name("results") / "latest.json"

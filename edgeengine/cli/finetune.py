@@ -37,7 +37,7 @@ def command(
     from edgeengine.training.state import restored
     from edgeengine.training.store import VersionStore
 
-    opened = open_bundle(bundle)
+    opened = open_bundle(bundle, "trainable")
     store = VersionStore(state_folder(state), opened)
     earlier = store.present() if resume else None
     trainer = Trainer(opened, state=restored(opened, earlier[2]) if earlier is not None else None)

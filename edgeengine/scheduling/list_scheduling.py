@@ -22,36 +22,33 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool, 
     """
     actions: list[AnyAction] = []
     busy = view.busy_mask if busy is None else busy
+    full = view.all_mask
     started: list[Move] = []
     for job in jobs:
-        task = job.task
-        deadline = None if task.train else job.deadline_ns  # a late training step is still a step
-        if early_drop and deadline is not None and now + task.best_ns[job.position] > deadline:
+        task, slack_ns = job.task, job.due_ns - now
+        if early_drop and task.best_ns[job.position] > slack_ns:
             actions.append(Drop(task.name, job.index, CANNOT_FINISH))
             continue
-        if busy == view.all_mask:
+        if busy == full:
             if not early_drop:
                 break
             continue
-        best, left_ns = None, 0
-        for move in task.moves[job.position]:
-            p = move.processor
-            if p.available and not (p.mask & busy) and p.held_until_ns <= now:
-                left = move.p50_ns + task.best_ns[move.stop]
-                if best is None or left < left_ns:
-                    best, left_ns = move, left
-        if best is None:
+        for best in task.fastest[job.position]:
+            p = best.processor
+            if not (p.mask & busy) and p.held_until_ns <= now:
+                break
+        else:
             continue
-        if deadline is not None and now + left_ns > deadline:
-            awaited = _in_time_elsewhere(view, started, job, deadline, now)
+        if best.left_ns > slack_ns:
+            awaited = _in_time_elsewhere(view, started, job, job.due_ns, now)
             if awaited is not None:
                 busy |= awaited.processor.mask
                 continue
             if early_drop:
                 continue
-        busy |= best.processor.mask
+        busy |= p.mask
         started.append(best)
-        actions.append(Start(task.name, job.index, best.subgraph, best.processor.name))
+        actions.append(Start(task.name, job.index, best.subgraph, p.name))
     return actions
 
 

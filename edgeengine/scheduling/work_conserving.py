@@ -20,10 +20,9 @@ def start_by_priority(view: View, jobs: Iterable[Job], now: int) -> list[AnyActi
     for job in jobs:
         if busy == view.all_mask:
             break
-        best = job.task.best_ns
-        free = [m for m in view.moves(job) if view.can_start(m.processor, now, busy)]
-        if free:
-            move = min(free, key=lambda m: m.p50_ns + best[m.stop])
-            busy |= move.processor.mask
-            actions.append(Start(job.task.name, job.index, move.subgraph, move.processor.name))
+        for move in job.task.fastest[job.position]:
+            if view.can_start(move.processor, now, busy):
+                busy |= move.processor.mask
+                actions.append(Start(job.task.name, job.index, move.subgraph, move.processor.name))
+                break
     return actions

@@ -103,8 +103,18 @@ class ProcessorProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         """The engine's processors that it stands for."""
         held = [(r,) for r in self.resources] if self.each else [self.resources]
         names = [f"{self.name}{i}" for i in range(len(held))] if self.each else [self.name]
+        power_w = None if self.power is None else self.power.value
         return tuple(
-            Processor(name, self.kind, "simulated", resources, threads=self.threads, memory=self.memory, core_kind=self.name)
+            Processor(
+                name,
+                self.kind,
+                "simulated",
+                resources,
+                threads=self.threads,
+                memory=self.memory,
+                core_kind=self.name,
+                power_w=power_w,
+            )
             for name, resources in zip(names, held, strict=True)
         )
 
