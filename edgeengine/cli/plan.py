@@ -91,10 +91,10 @@ def print_plan(plan) -> None:  # type: ignore[no-untyped-def]
         where = ", ".join(dict.fromkeys(s.processor for s in t.steps))
         alone = None if t.measured_ns is None else t.measured_ns / 1e6
         memory = None if t.resident_bytes is None else t.resident_bytes / 1e6
-        rows.append([t.task, chain, where, alone, _chain_ms(t, "p50_ns"), _chain_ms(t, "p99_ns"), memory, t.verdict])
+        rows.append([t.task, chain, where, t.basis, alone, _chain_ms(t, "p50_ns"), _chain_ms(t, "p99_ns"), memory, t.verdict])
     print_table(
         f"plan for {plan.device} (ms: back to back alone; in service, at its period beside the others)",
-        ["task", "chain", "on", "alone", "in service p50", "p99", "MB", "verdict"],
+        ["task", "chain", "on", "basis", "alone", "in service p50", "p99", "MB", "verdict"],
         rows,
         numeric=["alone", "in service p50", "p99", "MB"],
     )

@@ -49,6 +49,9 @@ def check_profile(profile: DeviceProfile, file: str) -> DeviceProfile:
             for name, cost in speed.figures.items():
                 if cost.unit != UNIT_OF[name]:
                     raise refuse(f"{where}, speed.{precision}.figures.{name}", f"its unit must be {UNIT_OF[name]!r}")
+            wrong = next((m for m, ms in speed.models.items() if not (math.isfinite(ms) and ms > 0)), None)
+            if wrong is not None:
+                raise refuse(f"{where}, speed.{precision}.models.{wrong}", "must be a positive number of milliseconds")
             if strange := sorted(speed.operators.keys() - OPERATORS):
                 raise refuse(f"{where}, speed.{precision}.operators", f"there is no operator {strange[0]!r}")
     if (t := profile.tail) is not None:

@@ -59,8 +59,8 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
     `figures` are the costs of work by class (see devices.costs); `operators` what single operators cost beyond them. `overhead`
     and `rate` are a line through the same measurements, latency = overhead + MACs / rate: to compare processors by, and for work
-    of which nothing but its MACs is known. `measured`: so many rows. A `throughput`, MACs per second with several
-    frames under way, says nothing of latency.
+    of which nothing but its MACs is known. `measured`: so many rows. `models`: milliseconds by model_key, as measured; of a
+    calibrated device its like's, scaled. A `throughput`, MACs per second with several frames under way, says nothing of latency.
     """
 
     runtime: str
@@ -70,6 +70,11 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     figures: dict[str, Figure] = {}
     operators: dict[str, Figure] = {}
     throughput: Figure | None = None
+    models: dict[str, float] = {}
+
+    @property
+    def has_line(self) -> bool:
+        return self.overhead is not None and self.rate is not None
 
 
 class ProcessorProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -160,7 +160,7 @@ def rates_of(device: DeviceProfile) -> Rates:
 
 def line_of(processor: ProcessorProfile) -> Speed | None:
     """The speed whose line stands for the processor where nothing but MACs is known."""
-    return next((s for k in ("float", "int8") if (s := processor.speed.get(k)) is not None and s.rate is not None), None)
+    return next((s for k in ("float", "int8") if (s := processor.speed.get(k)) is not None and s.has_line), None)
 
 
 def known_rates(device: str | Rates) -> Rates:

@@ -55,8 +55,10 @@ class Family:
         """[costs, processors], in ms per unit of work; NaN where a processor was measured with fewer than LEAST models."""
         known = np.isfinite(self.latency_ms)
         enough = known.sum(axis=0) >= LEAST
+        result = np.full((len(COSTS), known.shape[1]), np.nan)
+        if not enough.any():
+            return result
         shared, scale = self._shared(known & enough)
-        result = np.full((self.work.shape[1], known.shape[1]), np.nan)
         for p in np.flatnonzero(enough):
             mine = known[:, p]
             result[:, p] = fit(self.work[mine], self.latency_ms[mine, p], OWN_RIDGE, shared * scale[p])
