@@ -13,6 +13,8 @@ help:
 	@echo "make lint   ruff, import-linter, mypy"
 	@echo "make bench  speed, side by side with a bare queue and with SimSo"
 	@echo "make profiles  the described devices, from the tables in profiles/measured"
+	@echo "make bench-learn  a person the model never saw, another wrist, classes two at a time (trains base models: minutes)"
+	@echo "make soak   200 processes killed while they learn"
 	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
@@ -32,6 +34,13 @@ bench: $(VENV)/.dev $(VENV)/.simso
 
 profiles: $(VENV)/.dev
 	$(BIN)/python -m tools.profiles
+
+bench-learn: $(VENV)/.test
+	$(BIN)/python -m benchmarks.incremental
+	$(BIN)/python -m benchmarks.classes
+
+soak: $(VENV)/.test
+	EDGEENGINE_KILLS=200 $(BIN)/python -m pytest -q tests/training/test_killed.py
 
 gpu-check: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.gpu_check
