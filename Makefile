@@ -14,6 +14,8 @@ help:
 	@echo "make bench  speed, side by side with a bare queue, SimSo, and trainers (torch, onnxruntime-training)"
 	@echo "make runtimes  training graphs on ONNX Runtime 1.20, 1.24 and the present one"
 	@echo "make profiles  the described devices, from the tables in profiles/measured"
+	@echo "make bench-learn  a person the model never saw, another wrist, classes two at a time (trains base models: minutes)"
+	@echo "make soak   200 processes killed while they learn"
 	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
@@ -44,6 +46,13 @@ $(VENV)/.runtime-%: $(VENV)/.python
 
 profiles: $(VENV)/.dev
 	$(BIN)/python -m tools.profiles
+
+bench-learn: $(VENV)/.test
+	$(BIN)/python -m benchmarks.incremental
+	$(BIN)/python -m benchmarks.classes
+
+soak: $(VENV)/.test
+	EDGEENGINE_KILLS=200 $(BIN)/python -m pytest -q tests/training/test_killed.py
 
 gpu-check: $(VENV)/.demo
 	$(BIN)/python -m benchmarks.gpu_check

@@ -14,6 +14,7 @@ from edgeengine.bundle import Bundle
 from edgeengine.devices import device_id
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.devices.providers.base import Tensors
+from edgeengine.devices.providers.cpu import CpuProvider
 from edgeengine.engine.dataflow import run_inputs
 from edgeengine.engine.learning import plan_training, settings_of, trains
 from edgeengine.engine.loading import open_sources
@@ -147,11 +148,20 @@ class _Preparation:
         )  # fmt: skip
         return [*known, *rows]
 
+    def _serves(self, task: Task, row: ProfileRow) -> bool:
+        """A bundle that learns meanwhile is served whole and on the CPU: versions go there."""
+        bundle = self.bundles[task.name]
+        learning = (self.bundles[t.name] for t in self.workload.tasks if t.is_training and trains(self.bundles[t.name]))
+        if bundle.hash not in {b.hash for b in learning}:
+            return True
+        provider = next(p.provider for p in self.usable if p.name == row.processor)
+        return row.subgraph == bundle.manifest.whole.name and provider == CpuProvider.name
+
     def _task_input(self, task: Task, rows: list[ProfileRow], inputs: Tensors, providers: dict[str, Provider]) -> TaskInput:
         return TaskInput(
             task=task,
             bundle=self.bundles[task.name],
-            latency={(r.subgraph, r.processor): r.latency for r in rows if r.usable},
+            latency={(r.subgraph, r.processor): r.latency for r in rows if r.usable and self._serves(task, r)},
             resident_bytes={(r.subgraph, r.processor): r.resident_bytes for r in rows},
             measure=lambda chains: measure_chains(chains, inputs, providers, budget_s=self.budget.chains_s),
         )
