@@ -52,6 +52,7 @@ def build_trainable(
     inputs: Mapping[str, np.ndarray] | None = None,
     fix: Mapping[str, np.ndarray] | None = None,
     pace: Pace | None = None,
+    preprocessing: Mapping[str, object] | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
     """Write the bundle `out` of the model at `model_path` with the training graphs that `request` describes.
@@ -74,7 +75,10 @@ def build_trainable(
         parts = gradient_parts(folder, GRADIENT, pace, batch if isinstance(batch, int) else None)
         return msgspec.structs.replace(spec, parts=parts, optimizer_ns=measured_alone(folder, OPTIMIZER, pace.measure))
 
-    return build_bundle(model_path, out, parts=parts, shapes=shapes, inputs=inputs, fix=fix, progress=progress, addition=add)
+    return build_bundle(
+        model_path, out, parts=parts, shapes=shapes, inputs=inputs, fix=fix, preprocessing=preprocessing, progress=progress,
+        addition=add,
+    )  # fmt: skip
 
 
 def write_training(seen: Study, weights: Weights, folder: Path, request: Request) -> TrainingSpec:
