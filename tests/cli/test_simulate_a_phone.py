@@ -18,14 +18,16 @@ GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "simulate-a-phone.md"
 def test_the_guide_runs(cli: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     nodes = [
-        node("Conv", ["x", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        node("Conv", ["x", "w0"], ["b"], pads=[1, 1, 1, 1]),
+        node("Conv", ["b", "w1"], ["c"], pads=[1, 1, 1, 1]),
         node("Relu", ["c"], ["r"]),
         node("GlobalAveragePool", ["r"], ["p"]),
         node("Flatten", ["p"], ["f"]),
         node("MatMul", ["f", "w2"], ["y"]),
     ]
-    weights = [weight("w1", rng.standard_normal((8, 3, 3, 3))), weight("w2", rng.standard_normal((8, 4)))]
-    onnx.save(model(nodes, [x_in(1, 3, 32, 32)], ["y"], weights), tmp_path / "model.onnx")
+    weights = [weight("w0", rng.standard_normal((64, 3, 3, 3))), weight("w1", rng.standard_normal((64, 64, 3, 3)))]
+    weights.append(weight("w2", rng.standard_normal((64, 4))))
+    onnx.save(model(nodes, [x_in(1, 3, 96, 96)], ["y"], weights), tmp_path / "model.onnx")
     text = GUIDE.read_text()
     for name, body in re.findall(r"`([\w.]+)`:\n\n```\w+\n(.*?)```", text, flags=re.S):
         (tmp_path / name).write_text(body)
