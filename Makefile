@@ -4,14 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench profiles gpu-check clean help
+.PHONY: demo test lint bench runtimes profiles gpu-check clean help
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo   five real models under deadlines on this machine, live and simulated"
 	@echo "make test   every test"
 	@echo "make lint   ruff, import-linter, mypy"
-	@echo "make bench  speed, side by side with a bare queue and with SimSo"
+	@echo "make bench  speed, side by side with a bare queue, SimSo, and trainers (torch, onnxruntime-training)"
+	@echo "make runtimes  training graphs on ONNX Runtime 1.20, 1.24 and the present one"
 	@echo "make profiles  the described devices, from the tables in profiles/measured"
 	@echo "make bench-learn  a person the model never saw, another wrist, classes two at a time (trains base models: minutes)"
 	@echo "make soak   200 processes killed while they learn"
@@ -29,8 +30,19 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-bench: $(VENV)/.dev $(VENV)/.simso
+bench: $(VENV)/.test $(VENV)/.simso $(VENV)/.ort-training
 	$(BIN)/python -m benchmarks
+
+# Training graphs on the oldest, a middle and the present ONNX Runtime, each in an environment of its own.
+RUNTIMES := 1.20.1 1.24.1 1.32.0
+runtimes: $(VENV)/.test $(RUNTIMES:%=$(VENV)/.runtime-%)
+	EDGEENGINE_RUNTIMES=$(subst $(subst ,, ),:,$(RUNTIMES:%=$(CURDIR)/$(VENV)/runtime-%/bin/python)) \
+	  $(BIN)/python -m pytest -q tests/gradients/test_other_runtimes.py
+
+$(VENV)/.runtime-%: $(VENV)/.python
+	$(PYTHON) -m venv $(VENV)/runtime-$*
+	$(VENV)/runtime-$*/bin/python -m pip install --quiet --disable-pip-version-check onnxruntime==$* numpy
+	@touch $@
 
 profiles: $(VENV)/.dev
 	$(BIN)/python -m tools.profiles
@@ -79,6 +91,13 @@ $(VENV)/.npm: $(VENV)/.python
 $(VENV)/.simso: $(VENV)/.python
 	$(PYTHON) -m venv $(VENV)/simso
 	$(VENV)/simso/bin/python -m pip install --quiet --disable-pip-version-check simso==0.8.5
+	@touch $@
+
+# The last onnxruntime-training: it needs torch to be imported, NumPy 1 and Python up to 3.11. Without it the table says so.
+$(VENV)/.ort-training: $(VENV)/.python
+	$(PYTHON) -m venv $(VENV)/ort-training
+	$(VENV)/ort-training/bin/python -m pip install --quiet --disable-pip-version-check onnxruntime-training==1.19.2 \
+	  'numpy<2' onnx==1.16.2 torch || { rm -rf $(VENV)/ort-training; echo "no onnxruntime-training for this Python"; }
 	@touch $@
 
 clean:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from benchmarks import (
+    costs,
     cuts,
     decision,
     end_to_start,
@@ -18,13 +19,14 @@ from benchmarks import (
     simulator,
     submit_to_result,
     submit_to_start,
+    training,
 )
 from benchmarks.harness import document, table
 
-BENCHMARKS = {
-    module.__name__.rpartition(".")[2].replace("_", "-"): module.run
-    for module in (end_to_start, submit_to_start, submit_to_result, decision, simulator, memory, search_curve, profiles, cuts)
-}
+MODULES = (
+    end_to_start, submit_to_start, submit_to_result, decision, simulator, memory, costs, search_curve, profiles, cuts, training,
+)  # fmt: skip
+BENCHMARKS = {module.__name__.rpartition(".")[2].replace("_", "-"): module.run for module in MODULES}
 RESULTS = Path(__file__).with_name("results") / "latest.json"
 
 

@@ -33,14 +33,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
-def open_bundle(path: str | Path) -> Bundle:
-    """Open and verify the bundle at `path`.
+def open_bundle(path: str | Path, command: str = "build") -> Bundle:
+    """Open and verify the bundle at `path`; `command` is the one that messages name to make it with.
 
     Raises UserError when it is not a bundle, its schema is newer than ours, a file is missing, changed, or lies outside.
     """
     root = Path(path)
     if not root.is_dir():
-        raise UserError(f"{root}: no such bundle; make one with 'edgeengine build MODEL.onnx -o {root}'")
+        raise UserError(f"{root}: no such bundle; make one with 'edgeengine {command} MODEL.onnx -o {root}'")
     try:
         raw = (root / MANIFEST).read_bytes()
         schema = msgspec.json.decode(raw, type=Versioned).schema
@@ -48,7 +48,7 @@ def open_bundle(path: str | Path) -> Bundle:
             raise UserError(f"{root}: bundle schema {schema}, this edgeengine reads {SCHEMA}; rebuild the bundle")
         manifest = msgspec.json.decode(raw, type=Manifest)
     except FileNotFoundError as e:
-        raise UserError(f"{root}: no {MANIFEST} in it, so it is not a bundle; rebuild it with 'edgeengine build'") from e
+        raise UserError(f"{root}: no {MANIFEST} in it, so it is not a bundle; rebuild it with 'edgeengine {command}'") from e
     except msgspec.DecodeError as e:
         raise UserError(f"{root / MANIFEST}: not a valid manifest ({e}); rebuild the bundle") from e
     for name, expected in manifest.files.items():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgeengine.bundle import Bundle
 from edgeengine.cli.console import note, print_json, progress_bar
@@ -13,9 +14,13 @@ from edgeengine.cli.resolve import open_or_build
 from edgeengine.engine.prepare import Prepared
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.planning import plan_from_latencies
+from edgeengine.planning.expectations import Expectations
 from edgeengine.spec import Plan, SubgraphSpec
 from edgeengine.spec.device import DeviceProfile
 from edgeengine.workload import Task, Workload
+
+if TYPE_CHECKING:
+    from edgeengine.graph.fallback import Island
 
 
 @dataclass(frozen=True)
@@ -56,22 +61,28 @@ def described_plan(workload: Workload, device: str | None, state: Path | None = 
     return on_device(workload, device, state if state is not None else state_folder(None)).prepared.plan
 
 
-def predict(bundle: Bundle, device: str, processors: Sequence[str] | None, output: str | None, json: bool) -> None:
-    """What `profile --device` does: print (and write) what each subgraph is expected to take there. Nothing is stored.
-
-    Raises PlanInfeasible where the device can run no part of the model, with the reasons.
-    """
-    from edgeengine.cli.profile_table import print_profile, remarks
+def known_device(device: str, processors: Sequence[str] | None) -> DeviceProfile:
+    """The described device. Raises UserError for one that is not known, and for processors that it does not have."""
     from edgeengine.devices import load_profile
-    from edgeengine.profiling import export_json
-    from edgeengine.profiling.described import described_rows, reasons
-    from edgeengine.reporting import write_file
 
     profile = load_profile(device)
     known = [p.name for p in profile.processors]
     for name in processors or ():
         if name not in known:
             raise UserError(f"--processor {name!r}: not on {profile.name}; there are {', '.join(known)}")
+    return profile
+
+
+def predict(bundle: Bundle, profile: DeviceProfile, processors: Sequence[str] | None, output: str | None, json: bool) -> None:
+    """What `profile --device` does: print (and write) what each subgraph is expected to take there. Nothing is stored.
+
+    Raises PlanInfeasible where the device can run no part of the model, with the reasons.
+    """
+    from edgeengine.cli.profile_table import print_profile, remarks
+    from edgeengine.profiling import export_json
+    from edgeengine.profiling.described import described_rows, reasons
+    from edgeengine.reporting import write_file
+
     found = described_rows(bundle, profile, expectations(None, profile))
     rows = [r for r in found.rows if not processors or r.processor in processors]
     if not rows:
@@ -86,19 +97,18 @@ def predict(bundle: Bundle, device: str, processors: Sequence[str] | None, outpu
         note(remark)
 
 
-def expectations(task: Task | None, profile: DeviceProfile):  # type: ignore[no-untyped-def]
-    from edgeengine.planning.expectations import Expectations
-
+def expectations(task: Task | None, profile: DeviceProfile) -> Expectations:
+    """Of one task on a device; of inference without one."""
     return Expectations(profile, find_left, task is not None and task.is_training)
 
 
-def find_left(bundle: Bundle, subgraph: SubgraphSpec, runs: frozenset[str]):  # type: ignore[no-untyped-def]
+def find_left(bundle: Bundle, subgraph: SubgraphSpec, runs: frozenset[str]) -> tuple[Island, ...]:
     """What falls back, looked for in the graph only where the manifest names an operator that is not taken."""
     return _islands(bundle.path / subgraph.file, runs) if subgraph.op_counts.keys() - runs else ()
 
 
 @lru_cache(maxsize=4096)
-def _islands(file: Path, runs: frozenset[str]):  # type: ignore[no-untyped-def]
+def _islands(file: Path, runs: frozenset[str]) -> tuple[Island, ...]:
     from edgeengine.graph.fallback import islands
 
     return tuple(islands(file, runs))

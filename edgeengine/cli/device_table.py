@@ -28,7 +28,7 @@ def print_profile(profile: DeviceProfile) -> None:
     counts = Counter(f.status for _, f in figures)
     note(", ".join(f"{counts[s]} {s}" for s in ("seen", "derived", "fitted", "guessed") if counts[s]))
     for p in profile.processor:
-        if not any(s.rate or s.figures for s in p.speed.values()):
+        if not any(s.has_line for s in p.speed.values()):
             note(f"{p.name}: no latencies are known, so models are not planned on it")
 
 

@@ -51,7 +51,7 @@ def command(
 
     if store_kb < 0 or rehearse < 0 or (rehearse and not store_kb):
         raise UserError(f"--store-kb {store_kb}, --rehearse {rehearse}: rehearsing needs a store of some KB")
-    opened = open_bundle(bundle)
+    opened = open_bundle(bundle, "trainable")
     disk = VersionStore(state_folder(state), opened)
     method = GradientSteps(opened)
     trainer = method.trainer

@@ -27,6 +27,7 @@ def command(
         str | None, typer.Option(help="'measured': plan on emulated processors (named by --processor) as fast as they are here.")
     ] = None,
     admit: Annotated[bool, typer.Option("--admit", help="Test which tasks can be guaranteed; those keep to one route.")] = False,
+    power_cap: Annotated[float | None, typer.Option(help="Never draw more than this many watts; needs power figures.")] = None,
     advise: Annotated[bool, typer.Option("--advise", help="Work out, by simulation, what --policy price goes by.")] = False,
     state: State = None,
     json: Json = False,
@@ -40,7 +41,7 @@ def command(
     from edgeengine.cli.described import on_device
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.errors import PlanInfeasible, UserError
-    from edgeengine.planning import admission, what_if
+    from edgeengine.planning import admission, power, what_if
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
@@ -60,6 +61,8 @@ def command(
             plan = measured_plan(
                 tasks, bundles, folder, {}, bar, processor, emulated_speed=slow, options=parse_options(option)
             ).plan
+    if power_cap is not None:
+        plan = power.capped(plan, power_cap)
     if admit:
         plan = admission.admit(tasks, plan)
     if advise:
@@ -88,10 +91,10 @@ def print_plan(plan) -> None:  # type: ignore[no-untyped-def]
         where = ", ".join(dict.fromkeys(s.processor for s in t.steps))
         alone = None if t.measured_ns is None else t.measured_ns / 1e6
         memory = None if t.resident_bytes is None else t.resident_bytes / 1e6
-        rows.append([t.task, chain, where, alone, _chain_ms(t, "p50_ns"), _chain_ms(t, "p99_ns"), memory, t.verdict])
+        rows.append([t.task, chain, where, t.basis, alone, _chain_ms(t, "p50_ns"), _chain_ms(t, "p99_ns"), memory, t.verdict])
     print_table(
         f"plan for {plan.device} (ms: back to back alone; in service, at its period beside the others)",
-        ["task", "chain", "on", "alone", "in service p50", "p99", "MB", "verdict"],
+        ["task", "chain", "on", "basis", "alone", "in service p50", "p99", "MB", "verdict"],
         rows,
         numeric=["alone", "in service p50", "p99", "MB"],
     )

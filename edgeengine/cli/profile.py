@@ -54,7 +54,7 @@ def command(
     Interrupted, it goes on where it was when it is run again (with --share it begins anew).
     """
 
-    from edgeengine.cli.described import predict
+    from edgeengine.cli.described import known_device, predict
     from edgeengine.cli.profile_table import bounds, print_profile, remarks
     from edgeengine.cli.resolve import choose_processors
     from edgeengine.devices import device_id
@@ -74,9 +74,10 @@ def command(
         raise UserError("profile: --width must be between 0 and 1; 0.02 is 2 % of the median to either side")
     folder = state_folder(state)
     if device is not None:
+        described = known_device(device, processor)  # said before anything is built
         with progress_bar() as bar:
             bundle = _open(model, parse_shapes(shape), parse_inputs(input), folder, bar)
-        predict(bundle, device, processor, output, json)
+        predict(bundle, described, processor, output, json)
         return
     processors, given = choose_processors(processor, options=parse_options(option)), parse_inputs(input)
     providers, store = load_providers(strict=strict), ProfileStore(folder / "profile.sqlite")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from edgeengine.cli.console import print_table
-from edgeengine.planning.estimates import ESTIMATED
 from edgeengine.profiling import PREDICTED, bound, moved_bytes
 from edgeengine.spec import MachineRow, Manifest, ProfileRow
 
@@ -29,7 +28,7 @@ def print_profile(
         moved = moved_bytes(s)
         memory = [r.resident_bytes for r in mine if r.resident_bytes is not None]
         fastest = min(
-            (r for r in mine if r.usable and r.latency.n and r.interval_ns is None and r.ended != PREDICTED),
+            (r for r in mine if r.usable and r.latency.n and r.measured),
             key=lambda r: r.latency.p50_ns,
             default=None,
         )
@@ -63,7 +62,7 @@ def _share(values: Sequence[float | None]) -> str | None:
 
 def _verdicts(rows: Sequence[ProfileRow]) -> str:
     """ "ok", or what is wrong on which processor; "predicted" where nothing was run."""
-    run = [r for r in rows if r.ended not in (PREDICTED, ESTIMATED)]
+    run = [r for r in rows if r.measured]
     wrong = [f"{r.verdict} on {r.processor}" for r in run if r.verdict != "ok"]
     return ", ".join(wrong) or ("ok" if run else ", ".join(dict.fromkeys(r.ended for r in rows)))
 

@@ -21,6 +21,7 @@ SEEDS = 20  # where latencies are predicted: each seed is another device that th
 EXAMPLES = (
     "edgeengine simulate workload.toml --seconds 60",
     "edgeengine simulate phone.toml --device qualcomm/snapdragon-8-gen-3 --policy fifo --json",
+    "edgeengine simulate disb:A --policy price              (or xr:vr_gaming, band:sample: published workloads)",
     "edgeengine simulate w.toml --seeds 20                  (miss rates with their 95 % intervals)",
     "edgeengine simulate w.toml --sweep rate=0.5:3:11 --sweep policy=edf,fifo --workers 2 --plot frontier.html",
     "edgeengine simulate w.toml --find rate=0.5,8 --seeds 5  (the highest rate that meets the deadlines)",
@@ -28,7 +29,7 @@ EXAMPLES = (
 
 
 def command(
-    workload: Annotated[str, typer.Argument(help="The workload TOML.")],
+    workload: Annotated[str, typer.Argument(help="The workload TOML, or a published one: xr:…, disb:…, band:…")],
     device: Annotated[str | None, typer.Option(help="A described device instead of this machine.")] = None,
     plan: Annotated[str | None, typer.Option(help="A plan made before.")] = None,
     policy: Annotated[str, typer.Option(help="Scheduling policy: edf, price, fifo, or a published one.")] = "edf",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def _about(question: Question) -> dict[str, object]:
 def _sweep(question: Question, how: Many, json: bool) -> None:
     axes = [parse_axis(text, question.workload) for text in how.sweep]
     wanted = points(axes)
+    question = replace(question, devices=_identity([question.device, *(p.get("device") for p in wanted)]))
     with progress_bar() as bar:
         answers = run_points(
             question, wanted, workers=how.workers, backend=how.backend, cluster=how.cluster,
@@ -98,6 +100,14 @@ def _sweep(question: Question, how: Many, json: bool) -> None:
     lines = [[*a["point"].values(), "yes" if a["feasible"] else "no", *_worst(a)] for a in answers]  # type: ignore[attr-defined]
     columns = [*keys, "feasible", "worst task", "missed", "p99 ms"]
     print_table(f"{len(wanted)} points, {question.seeds} x {question.seconds:g} s each", columns, lines, numeric=columns[-2:])
+
+
+def _identity(devices: Sequence[object]) -> str:
+    """Of the profiles of described devices: what they say now."""
+    from edgeengine.devices import load_profile
+
+    profiles = [load_profile(str(name)) for name in dict.fromkeys(devices) if name is not None]
+    return hashlib.sha256(msgspec.json.encode(profiles, order="deterministic")).hexdigest() if profiles else ""
 
 
 def _worst(answer: Answer) -> list[object]:

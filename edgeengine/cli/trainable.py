@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,14 +41,27 @@ def command(
     shape: Annotated[list[str] | None, typer.Option(help="Fix an input: name=1x3x224x224. Repeat for more.")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Value to verify with: name=16000, or FILE.npz.")] = None,
     fix: Annotated[list[str] | None, typer.Option(help="Make an input constant and fold what it decides: sr=16000.")] = None,
+    micro_batch: Annotated[int, typer.Option(help="Examples in a run that is measured, where the batch is free.")] = 1,
+    max_micro_step_ms: Annotated[float | None, typer.Option(help="Cut the gradient graph into runs of at most this.")] = None,
+    processor: Annotated[str | None, typer.Option(help="Measure on this one; the first of 'edgeengine devices' else.")] = None,
     json: Json = False,
 ) -> None:
     """Make a bundle with training graphs: gradients, optimizer and evaluation in plain ONNX over the same weights."""
+    from edgeengine.cli.measuring import Measurer
+    from edgeengine.cli.racing import Racer
     from edgeengine.errors import UserError
-    from edgeengine.gradients import LossOptions, Request, build_trainable
+    from edgeengine.gradients import Chooser, LossOptions, Pace, Request, build_trainable
 
     if batch_norm not in ("frozen", "update"):
         raise UserError(f"--batch-norm {batch_norm!r}: give frozen or update")
+    if micro_batch < 1 or (max_micro_step_ms is not None and not max_micro_step_ms > 0):
+        raise UserError(f"--micro-batch {micro_batch}, --max-micro-step-ms {max_micro_step_ms}: both must be above 0")
+    limit_ns = max_micro_step_ms * 1e6 if max_micro_step_ms is not None else None
+
+    @cache  # finding processors takes seconds: not before what can be refused without is
+    def measurer() -> Measurer:
+        return Measurer({}, processor)
+
     request = Request(
         train=train,
         loss=loss,
@@ -57,6 +71,7 @@ def command(
         weight_decay=weight_decay,
         clip_norm=clip_norm,
         update_statistics=batch_norm == "update",
+        chooser=Chooser(lambda models, feeds: Racer(measurer().processor)(models, feeds), micro_batch),
     )
     with progress_bar() as bar:
         bundle = build_trainable(
@@ -66,6 +81,7 @@ def command(
             shapes=parse_shapes(shape),
             inputs=parse_inputs(input),
             fix=parse_inputs(fix, "--fix"),
+            pace=Pace(lambda trial, subgraphs: measurer()(trial, subgraphs), micro_batch, limit_ns),
             progress=noting(bar),
         )
     _report(bundle, json)
@@ -99,6 +115,11 @@ def _report(bundle: Bundle, json: bool) -> None:
                 "frozen": spec.frozen,
                 "statistics": [s.name for s in spec.statistics],
                 "operators_on_path": spec.path,
+                "formulations": spec.forms,
+                "micro_steps": [
+                    *({"name": p.name, "examples": p.examples, "latency_ms": p.latency_ns / 1e6} for p in spec.parts),
+                    {"name": "optimizer", "examples": None, "latency_ms": spec.optimizer_ns / 1e6},
+                ],
                 "notes": spec.notes,
             }
         )
@@ -108,6 +129,8 @@ def _report(bundle: Bundle, json: bool) -> None:
         ["parameter", "shape", "decays"],
         [[p.name, "x".join(map(str, p.shape)) or "scalar", "yes" if p.decays else "no"] for p in spec.parameters],
     )
+    runs = ", ".join(f"{p.name} {p.latency_ns / 1e6:.3g} ms" for p in spec.parts)
+    out.print(f"a step of {spec.parts[0].examples}: {runs}, optimizer {spec.optimizer_ns / 1e6:.3g} ms", soft_wrap=True)
     out.print(f"gradients pass through: {', '.join(f'{op} {n}' for op, n in spec.path.items())}", soft_wrap=True, markup=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from edgeengine.devices.costs import COSTS, SPREAD
 from edgeengine.errors import UserError
 from edgeengine.spec.device import DeviceProfile, Figure
 from edgeengine.spec.operators import OPERATORS
@@ -16,6 +17,7 @@ UNITS = {
     "rate": "GMAC/s", "throughput": "GMAC/s", "operators": "ms", "min": "times", "p90": "times", "p99": "times", "max": "times",
     "runs": "runs",
 }  # fmt: skip
+UNIT_OF = COSTS | {SPREAD: "times"}
 LEAST_RUNS = 1000
 AT_LEAST_1 = ("slowest", "slowdown", "slower", "first_run", "p90", "p99", "max")
 
@@ -43,6 +45,13 @@ def check_profile(profile: DeviceProfile, file: str) -> DeviceProfile:
             raise refuse(where, "needs at least one resource, which it holds while it runs, and one thread")
         _known(p.slowdown, tables, f"{where}, slowdown", refuse)
         for precision, speed in p.speed.items():
+            _known(speed.figures, UNIT_OF, f"{where}, speed.{precision}.figures", refuse)
+            for name, cost in speed.figures.items():
+                if cost.unit != UNIT_OF[name]:
+                    raise refuse(f"{where}, speed.{precision}.figures.{name}", f"its unit must be {UNIT_OF[name]!r}")
+            wrong = next((m for m, ms in speed.models.items() if not (math.isfinite(ms) and ms > 0)), None)
+            if wrong is not None:
+                raise refuse(f"{where}, speed.{precision}.models.{wrong}", "must be a positive number of milliseconds")
             if strange := sorted(speed.operators.keys() - OPERATORS):
                 raise refuse(f"{where}, speed.{precision}.operators", f"there is no operator {strange[0]!r}")
     if (t := profile.tail) is not None:

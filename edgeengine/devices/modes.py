@@ -31,10 +31,10 @@ def _in_mode(processor: ProcessorProfile, mode: Mode) -> ProcessorProfile:
 
 
 def faster(speed: Speed, factor: float, source: str, status: Status) -> Speed:
-    """The speed of a processor `factor` times as fast: times shrink, rates grow."""
+    """The speed of a processor `factor` times as fast: times ("ms", "ms/GMAC") shrink, rates ("GMAC/s") grow."""
 
     def scaled(f: Figure) -> Figure:
-        by = 1 / factor if f.unit.endswith("s") and "/" not in f.unit else factor
+        by = 1 / factor if f.unit.startswith("ms") else factor if f.unit.endswith("/s") else 1.0
         low, high = (None if b is None else b * by for b in (f.low, f.high))
         return Figure(f.value * by, f.unit, source, status, low, high)
 
@@ -46,4 +46,5 @@ def faster(speed: Speed, factor: float, source: str, status: Status) -> Speed:
         throughput=None if speed.throughput is None else scaled(speed.throughput),
         figures={k: scaled(f) for k, f in speed.figures.items()},
         operators={k: scaled(f) for k, f in speed.operators.items()},
+        models={k: ms / factor for k, ms in speed.models.items()},
     )

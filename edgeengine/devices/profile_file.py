@@ -27,7 +27,7 @@ def _table(entry: msgspec.Struct | Mapping[str, object], path: str) -> Iterator[
         if not _is_table(value):
             continue
         inner = f"{path}.{_key(key)}" if path else _key(key)
-        for one in value if isinstance(value, tuple) else (value,):  # type: ignore[attr-defined]
+        for one in value if isinstance(value, tuple) else (value,):
             if isinstance(value, tuple):
                 yield from ("", f"[[{inner}]]")
             elif not all(map(_is_table, _fields(one).values())):  # a table of tables needs no line of its own

@@ -60,7 +60,8 @@ class Timer:
         due = []
         now = self._runtime.now()
         while self._releases.next_ns is not None and self._releases.next_ns <= now:
-            due.append(self._releases.pop())
+            release_ns = self._releases.next_ns
+            due += [(release_ns, task, index) for task, index in self._releases.pop()]
         for left, (release_ns, task, index) in zip(range(len(due) - 1, -1, -1), due, strict=True):
             more = left > 0
             self._runtime.step(lambda now, r=release_ns, t=task, i=index, m=more: Released(now, t, i, r, None, m))  # type: ignore[misc]

@@ -4,8 +4,10 @@ Rules are in `rules/`, one table; `differentiate.py` walks a graph backwards; `g
 `trainable.py` a bundle. Device-side folders never import this one.
 """
 
+from edgeengine.gradients.formulations import Chooser
 from edgeengine.gradients.graphs import Request, TrainingGraphs, training_graphs
 from edgeengine.gradients.losses import LossOptions
+from edgeengine.gradients.micro_steps import Pace
 from edgeengine.gradients.trainable import build_trainable
 
-__all__ = ["LossOptions", "Request", "TrainingGraphs", "build_trainable", "training_graphs"]
+__all__ = ["Chooser", "LossOptions", "Pace", "Request", "TrainingGraphs", "build_trainable", "training_graphs"]

@@ -22,17 +22,28 @@ from edgeengine.graph.dataflow import reads_of
 FLOATS = ("float32", "float64", "float16")
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A node, which of its inputs get gradients, and the formulations its rule has, by name of the choice."""
+
+    node: onnx.NodeProto
+    wants: tuple[bool, ...]
+    formulations: dict[str, tuple[str, ...]]
+
+
 @dataclass
 class Backward:
     """A differentiated graph. `gradients` maps each parameter to its gradient, absent where the loss does not depend on it.
 
-    `statistics` maps running statistics to their new values; `path` counts the operators that gradients pass through.
+    `statistics` maps running statistics to their new values; `path` counts the operators that gradients pass through;
+    `choices` are the nodes on it whose rules have several formulations.
     """
 
     tape: Tape
     gradients: dict[str, Tensor]
     statistics: dict[str, Tensor] = field(default_factory=dict)
     path: dict[str, int] = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
 
 
 def differentiate(
@@ -114,6 +125,8 @@ def _walk_back(
             continue
         result.path[node.op] = result.path.get(node.op, 0) + 1
         backward = RULES[node.op].backward(node)
+        if node.choices:
+            result.choices.append(Choice(node.source, node.wants, node.choices))
         for x, grad, wanted in zip(node.x, backward, node.wants, strict=False):
             if x is None or grad is None or not wanted:
                 continue

@@ -11,6 +11,7 @@ from onnx import helper
 from edgeengine.errors import UserError
 from edgeengine.gradients import lora
 from edgeengine.gradients.differentiate import Backward, differentiate, pruned
+from edgeengine.gradients.formulations import Chooser
 from edgeengine.gradients.head import Head, find_head
 from edgeengine.gradients.looking import Look, Sizes, look
 from edgeengine.gradients.losses import Loss, LossOptions, find_loss
@@ -29,7 +30,8 @@ class Request:
     """What to train and how; see `selection`, `losses` and `optimizers` for the words.
 
     `output` is the model's output the loss is taken on, its only one by default. `update_statistics` puts batch
-    normalizations into training form, frozen otherwise. `forms` chooses formulations of gradient rules.
+    normalizations into training form, frozen otherwise. `forms` chooses formulations of gradient rules, `chooser` measures
+    which to choose where `forms` is silent.
     """
 
     train: str = "all"
@@ -42,6 +44,7 @@ class Request:
     hyper: Mapping[str, float] = field(default_factory=dict)
     update_statistics: bool = False
     forms: Mapping[str, str] = field(default_factory=dict)
+    chooser: Chooser | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class TrainingGraphs:
     classes: int
     loss_output: str
     prediction: str
+    forms: dict[str, str]
     path: dict[str, int]
     frozen: int
     notes: tuple[str, ...]
@@ -97,7 +101,12 @@ def training_graphs(source: onnx.ModelProto, sizes: Sizes, request: Request, wha
     seen = look(copy, sizes)
     if request.update_statistics:
         _put_into_training_form(copy.graph)
-    backward = differentiate(copy.graph, opset, seen, total, trained, request.forms)
+    forms = dict(request.forms)
+    backward = differentiate(copy.graph, opset, seen, total, trained, forms)
+    if request.chooser is not None and backward.choices:
+        constants = {t.name: t for t in copy.graph.initializer}
+        forms = request.chooser.forms(backward, seen, constants, opset) | forms
+        backward = differentiate(copy.graph, opset, seen, total, trained, forms)
     reached = {p: _static(seen, p) for p in trained if p in backward.gradients}
     notes = [*undone, *_unreached(trained, reached, request, what), *_tied(candidates, reached)]
     statistics = {s: _static(seen, s) for s in backward.statistics}
@@ -118,6 +127,7 @@ def training_graphs(source: onnx.ModelProto, sizes: Sizes, request: Request, wha
         classes=(seen.dims[prediction][1] or 0) if request.loss == "cross_entropy" else 0,
         loss_output=total,
         prediction=prediction,
+        forms=forms,
         path=dict(sorted(backward.path.items(), key=lambda item: (-item[1], item[0]))),
         frozen=sum(1 for p in candidates if p not in reached),
         notes=tuple(notes),

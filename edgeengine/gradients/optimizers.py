@@ -163,7 +163,7 @@ def optimizer_graph(
     tape = Tape("update/", opset)
     lr, step = (Tensor(tape, name, "float32", ()) for name in (LR, STEP))
     inputs: list[tuple[str, tuple[int, ...]]] = [(LR, ()), (STEP, ())]
-    outputs: list[tuple[str, tuple[int, ...]]] = [(NORM, ())]
+    outputs: list[tuple[str, tuple[int, ...]]] = []
     gradients = {p: Tensor(tape, gradient_of(p), "float32", s) for p, s in parameters.items()}
     norm = _norm(list(gradients.values()))
     tape.nodes.append(helper.make_node("Identity", [norm.name], [NORM], name="norm/named"))
@@ -178,6 +178,7 @@ def optimizer_graph(
         for name, tensor in [(p, new), *((slot_of(p, s), t) for s, t in state.items())]:
             outputs.append((next_of(name), shape))
             tape.nodes.append(helper.make_node("Identity", [tensor.name], [next_of(name)], name=f"{next_of(name)}/named"))
+    outputs.append((NORM, ()))
     graph = helper.make_graph(
         tape.nodes,
         "optimizer",
@@ -188,11 +189,25 @@ def optimizer_graph(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
+def step_graph(gradient: onnx.ModelProto, optimizer: onnx.ModelProto) -> onnx.ModelProto:
+    """Both graphs as one: gradients stay inside, and each is used while it is still in the cache.
+
+    Nothing is updated in place here either. Its outputs are the gradient graph's without the gradients, then the optimizer's.
+    """
+    made = {o.name for o in gradient.graph.output}
+    used = {i.name for i in optimizer.graph.input}
+    known = {i.name for i in gradient.graph.input}
+    graph = helper.make_graph(
+        [*gradient.graph.node, *optimizer.graph.node],
+        "step",
+        [*gradient.graph.input, *(i for i in optimizer.graph.input if i.name not in made | known)],
+        [*(o for o in gradient.graph.output if o.name not in used), *optimizer.graph.output],
+        [*gradient.graph.initializer, *optimizer.graph.initializer],
+    )
+    return helper.make_model(graph, opset_imports=gradient.opset_import, ir_version=gradient.ir_version)
+
+
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of all elements together."""
-    total = None
-    for t in tensors:
-        squares = t.tape.emit("ReduceSumSquare", t, shape=(), keepdims=0)
-        total = squares if total is None else total + squares
-    assert total is not None
-    return total.op("Sqrt")
+    squares = [t.tape.emit("ReduceSumSquare", t, shape=(), keepdims=0) for t in tensors]
+    return (squares[0] if len(squares) == 1 else squares[0].tape.emit("Sum", *squares, shape=())).op("Sqrt")

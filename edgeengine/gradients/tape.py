@@ -192,12 +192,16 @@ class Tensor:
 
 
 class Tape:
-    """Emits nodes. `prefix` starts every name it makes, so they meet no name of the model; `opset` is the default domain's."""
+    """Emits nodes. `prefix` starts every name it makes, so they meet no name of the model; `opset` is the default domain's.
+
+    `gated` are names of gradients that are known to be 0 wherever the tensor they belong to is 0.
+    """
 
     def __init__(self, prefix: str, opset: int):
         self.prefix, self.opset = prefix, opset
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
+        self.gated: set[str] = set()
         self._by_value: dict[tuple[str, tuple[int, ...], bytes], Tensor] = {}
         self._emitted: dict[tuple[Any, ...], tuple[Tensor, ...]] = {}
 

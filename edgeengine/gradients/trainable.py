@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 from onnx import numpy_helper
@@ -19,7 +20,8 @@ from edgeengine.gradients import lora
 from edgeengine.gradients.graphs import Request, TrainingGraphs, training_graphs
 from edgeengine.gradients.looking import Sizes
 from edgeengine.gradients.losses import find_loss
-from edgeengine.gradients.optimizers import find_optimizer, gradient_of, next_of
+from edgeengine.gradients.micro_steps import Pace, gradient_parts, measured_alone
+from edgeengine.gradients.optimizers import find_optimizer, gradient_of, next_of, step_graph
 from edgeengine.gradients.working_copy import with_weights
 from edgeengine.graph.build import Progress, build_bundle
 from edgeengine.graph.shapes import Tensors
@@ -29,10 +31,11 @@ from edgeengine.graph.weights import Weights
 from edgeengine.spec.tensor import TensorSpec
 from edgeengine.spec.training import HeadSpec, Statistic, TrainedTensor, TrainingSpec
 
-GRADIENT, EVALUATION, OPTIMIZER, MERGE, FEATURES = (
+GRADIENT, EVALUATION, OPTIMIZER, STEP, MERGE, FEATURES = (
     "train_gradient.onnx",
     "train_evaluation.onnx",
     "train_optimizer.onnx",
+    "train_step.onnx",
     "train_merge.onnx",
     "train_features.onnx",
 )
@@ -48,11 +51,13 @@ def build_trainable(
     shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
     fix: Mapping[str, np.ndarray] | None = None,
+    pace: Pace | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
     """Write the bundle `out` of the model at `model_path` with the training graphs that `request` describes.
 
-    The other arguments are those of `build_bundle`. Raises what it and `training_graphs` raise; then nothing is written.
+    With `pace` they are measured, and the gradient graph is cut where a run takes longer than that allows. The other
+    arguments are those of `build_bundle`. Raises what it and `training_graphs` raise; then nothing is written.
     """
     find_loss(request.loss)
     find_optimizer(request.optimizer)
@@ -60,7 +65,14 @@ def build_trainable(
     def add(seen: Study, weights: Weights, folder: Path) -> TrainingSpec:
         if progress is not None:
             progress("differentiating", 0.25)
-        return write_training(seen, weights, folder, request)
+        spec = write_training(seen, weights, folder, request)
+        if pace is None:
+            return spec
+        if progress is not None:
+            progress("measuring a training step", 0.3)
+        batch = spec.label.shape[0] if spec.label.shape else None
+        parts = gradient_parts(folder, GRADIENT, pace, batch if isinstance(batch, int) else None)
+        return msgspec.structs.replace(spec, parts=parts, optimizer_ns=measured_alone(folder, OPTIMIZER, pace.measure))
 
     return build_bundle(model_path, out, parts=parts, shapes=shapes, inputs=inputs, fix=fix, progress=progress, addition=add)
 
@@ -73,7 +85,9 @@ def write_training(seen: Study, weights: Weights, folder: Path, request: Request
     graphs = training_graphs(source, _sizes(seen.tensors), request, what)
     references = _references(source, weights)
     _refuse_inline(graphs, references, what)
-    for name, proto in ((GRADIENT, graphs.gradient), (EVALUATION, graphs.evaluation), (OPTIMIZER, graphs.optimizer)):
+    step = step_graph(graphs.gradient, graphs.optimizer)
+    written = {GRADIENT: graphs.gradient, EVALUATION: graphs.evaluation, OPTIMIZER: graphs.optimizer, STEP: step}
+    for name, proto in written.items():
         _write(folder / name, proto, source, references)
     if graphs.features is not None:
         _write(folder / FEATURES, graphs.features, source, references)
@@ -105,7 +119,14 @@ def _references(source: onnx.ModelProto, weights: Weights) -> dict[str, onnx.Ten
 def _refuse_inline(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto], what: str) -> None:
     """A version overrides external initializers only."""
     for name in (*graphs.parameters, *graphs.statistics):
-        if name not in graphs.start and not is_external(references[name]):
+        if name in graphs.start:
+            continue
+        if name not in references:
+            raise UserError(
+                f"{what}: {name!r} is a copy that the exporter made of an equal tensor, so it cannot have a value of its own; "
+                f"export the model after a training step, or without joining equal tensors"
+            )
+        if not is_external(references[name]):
             raise UserError(f"{what}: {name!r} is read as a shape, so no version can replace it; leave it out of --train")
 
 
@@ -140,6 +161,7 @@ def _spec(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto], re
         gradient=GRADIENT,
         evaluation=EVALUATION,
         optimizer=OPTIMIZER,
+        step=STEP,
         loss=request.loss,
         optimizer_name=request.optimizer,
         label=TensorSpec(graphs.label, graphs.label_dtype, dims),
@@ -156,7 +178,9 @@ def _spec(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto], re
         adapters=ADAPTERS if graphs.adapters else "",
         classes=graphs.classes,
         ignore_index=request.options.ignore_index,
+        class_weights=request.options.class_weights,
         hyper={**optimizer.hyper, **request.hyper, "weight_decay": request.weight_decay},
+        forms=graphs.forms,
         path=graphs.path,
         frozen=graphs.frozen,
         notes=graphs.notes,

@@ -13,12 +13,13 @@ from pathlib import Path
 import onnx
 
 from edgeengine.graph.extract import Known, Part, extract, part
+from edgeengine.graph.features import features_of
 from edgeengine.graph.frontier import Segmentation
 from edgeengine.graph.infer import infer_types
 from edgeengine.graph.shapes import Tensors
 from edgeengine.graph.study import Study, op_counts
 from edgeengine.graph.verify import VerifyJob
-from edgeengine.graph.weights import lay_out, parameters
+from edgeengine.graph.weights import as_held, lay_out, parameters
 from edgeengine.spec.bundle import SubgraphSpec
 
 # Candidates a bundle holds unless asked for another number: all ranges of ten segments.
@@ -56,13 +57,17 @@ class Candidates:
 
 
 class Writer:
-    """Writes subgraphs of one model into one folder; the weights once, when it is made."""
+    """Writes subgraphs of one model into one folder; the weights once, when it is made, unless `beside` says that the model
+    itself lies there: then its weights stay where they are."""
 
-    def __init__(self, seen: Study, folder: Path):
+    def __init__(self, seen: Study, folder: Path, beside: bool = False):
         self.seen, self.folder = seen, folder
-        whole = part(seen.flow, [seen.flow.order], 0, 1)
-        self.weights = lay_out(seen.flow, whole.initializers)
-        self.weights.write(folder)
+        if beside:
+            self.weights = as_held(seen.flow)
+        else:
+            whole = part(seen.flow, [seen.flow.order], 0, 1)
+            self.weights = lay_out(seen.flow, whole.initializers)
+            self.weights.write(folder)
         self._denormals = self.weights.denormals(folder)
         self._types = _trusted(infer_types(seen.flow), seen.tensors)
         self._recorded = _trusted({v.name: v for v in seen.flow.model.proto.graph.value_info}, seen.tensors)
@@ -123,6 +128,7 @@ def _spec(seen: Study, name: str, what: Part, proto: onnx.ModelProto, denormals:
         denormal_weights=sum(denormals.get(t, 0) for t in what.initializers),
         op_counts=op_counts(flow, what.nodes),
         unknown_ops=unknown,
+        features=None if unknown else features_of(seen, what.nodes),
     )
 
 

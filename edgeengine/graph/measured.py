@@ -65,6 +65,14 @@ class Timer:
     used: int = 0
     attempts: list[_Attempt] = field(default_factory=list)
 
+    def whole(self) -> Segmentation:
+        """The model uncut, measured."""
+        return self._told(self._try(self.cuts.by_count(1)))
+
+    def latencies(self, segmentation: Segmentation) -> list[float]:
+        """Of the parts of a cut that was measured, in nanoseconds."""
+        return next(a.measured_ns.tolist() for a in self.attempts if a.segmentation.segments == segmentation.segments)
+
     def by_count(self, parts: int) -> Segmentation:
         """`parts` parts of about equal measured time, of the least in sum. Raises UserError as `Cuts.by_count` does."""
         costs = self.cuts.unit_costs

@@ -32,12 +32,16 @@ class Study:
     units: tuple[Unit, ...]
     cuts: Cuts
 
+    def node_macs(self, node: int) -> int:
+        """Multiply-accumulates of one node. Raises NotSupported for an operator without a cost rule."""
+        return _node_macs(self.flow, self.tensors, node)
+
     def macs(self, nodes: Iterable[int]) -> tuple[int | None, tuple[str, ...]]:
         """(multiply-accumulates of nodes, operators without a cost rule): None where there are any of the latter."""
         total, unknown = 0, dict[str, None]()
         for node in nodes:
             try:
-                total += _node_macs(self.flow, self.tensors, node)
+                total += self.node_macs(node)
             except NotSupported as e:
                 unknown[f"{e.domain}.{e.op}" if e.domain else e.op] = None
         return (None if unknown else total), tuple(unknown)

@@ -127,6 +127,11 @@ def lay_out(flow: Dataflow, names: Iterable[str]) -> Weights:
     return Weights(flow.model, held, layout)
 
 
+def as_held(flow: Dataflow) -> Weights:
+    """The initializers where the model has them, for subgraphs in the model's own folder."""
+    return Weights(flow.model, dict(flow.initializers), _Layout())
+
+
 def _goes_external(tensor: onnx.TensorProto) -> bool:
     size = nbytes(tensor) if tensor.data_type in ITEM_BYTES else 0
     return size > 0 and (tensor.data_type in FLOATS or size > _LARGE_INTEGER_BYTES)

@@ -1,12 +1,12 @@
 """Admission: which tasks can be guaranteed their deadlines before anything runs, and what would make the others fit.
 
-All tasks that could have a guarantee start on their shortest routes, by criticality and then deadline (deadline monotonic,
-children after their parents), and are tested by response-time analysis (see response_time) with every subgraph at its p99 times a
-margin, plus the machine's overheads. Where one would be late, the single change that brings most is made: another route
-for one of them, another place in the order within its class, or, where a subgraph of a task without guarantee blocks, taking
-that step out of the other's plan if another way is left. If nothing helps, that task goes without; but one of high criticality
-first takes the processors from the less critical tasks after it, which may run elsewhere or not at all. The verdict is for
-policies that start guaranteed jobs first (see scheduling.guaranteed).
+All tasks that could have a guarantee start by criticality and then deadline (deadline monotonic, children after their parents),
+on their shortest routes, or on those that balance the load. They are tested by response-time analysis (see response_time) with
+every subgraph at its p99 times a margin, plus the machine's overheads. Where one would be late, the single change that brings
+most is made: another route for one of them, another place in the order within its class, or, where a subgraph of a task without
+guarantee blocks, taking that step out of the other's plan if another way is left. If nothing helps, that task goes without; but
+one of high criticality first takes the processors from the less critical tasks after it, which may run elsewhere or not at all.
+The verdict is for policies that start guaranteed jobs first (see scheduling.guaranteed).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import msgspec
 from edgeengine.planning.blocking import rank
 from edgeengine.planning.bounds import Bounds, Route, groups, in_order, period_ns, routes_of
 from edgeengine.planning.response_time import Chain, Stage, analyse, progress
-from edgeengine.spec import Guarantee, Plan, Step, TaskPlan
+from edgeengine.planning.timetable import timetable
+from edgeengine.spec import Guarantee, Plan, Step, TaskPlan, Timetable
 from edgeengine.workload import Task, Workload
 
 MARGIN = 1.2  # on the p99: a sample's p99 is not the worst that comes
@@ -26,6 +27,7 @@ LEAST_GAIN = 1e-3  # of a change in the search, in tasks: every step of it gains
 GUARANTEED, BEST_EFFORT, REFUSED = "guaranteed", "best effort", "refused"
 
 Steps = Mapping[str, tuple[Step, ...]]
+State = tuple[list[Task], dict[str, Route], dict[str, tuple[Step, ...]], dict[str, tuple[int, int]]]
 
 
 def admit(workload: Workload, plan: Plan, *, margin: float = MARGIN, memory_bytes: int | None = None) -> Plan:
@@ -44,6 +46,7 @@ class _Admission:
         self._routes: dict[str, Route] = {}
         self._firm: dict[str, tuple[int, int]] = {}  # of weakly-hard tasks guaranteed no more than they must meet
         self._verdicts: dict[str, tuple[str, str]] = {}
+        self._timed: tuple[Timetable, dict[str, int]] | None = None  # where priorities were not enough, with ends by task
 
     def run(self) -> Plan:
         left = self._memory
@@ -57,30 +60,44 @@ class _Admission:
             left = left - needs if left is not None and needs is not None else left
             self._consider(task)
         self._settle()
-        ends = {name: stages[-1] for name, stages in self._analyse(self._order, self._routes, self._steps).items()}
+        if self._timed is None:
+            ends = {name: stages[-1] for name, stages in self._analyse(self._order, self._routes, self._steps).items()}
+            table = None
+        else:
+            table, ends = self._timed
         tasks = tuple(self._verdict(t, *self._verdicts.get(t.task, (GUARANTEED, "")), ends.get(t.task)) for t in self._plan.tasks)
-        return msgspec.structs.replace(self._plan, tasks=tasks)
+        return msgspec.structs.replace(self._plan, tasks=tasks, timetable=table)
 
     def _verdict(self, plan: TaskPlan, verdict: str, reason: str, response_ns: int | None) -> TaskPlan:
-        guarantee = None
+        guarantee, steps = None, self._steps[plan.task]
         if response_ns is not None:
             priority = next(i for i, t in enumerate(self._order) if t.name == plan.task)
-            route = tuple((s.subgraph, s.processor) for s in self._routes[plan.task])
+            steps = self._allowed(plan.task)
+            route = tuple((s.subgraph, s.processor) for s in steps)
             guarantee = Guarantee(priority, route, response_ns, self._margin, self._firm.get(plan.task))
             deadline = self._order[priority].relative_deadline_ns or 0
             reason = (
                 f"ends within {response_ns / 1e6:.3g} of {deadline / 1e6:.3g} ms while no subgraph takes more than "
                 f"{self._margin:g} x its p99"
             )
+            if self._timed is not None:
+                reason = f"by a timetable of {self._timed[0].cycle_ns / 1e6:g} ms: {reason}"
             if guarantee.firm is not None:
                 reason = f"{guarantee.firm[0]} of any {guarantee.firm[1]} jobs: {reason}"
         return msgspec.structs.replace(
             plan,
-            steps=self._routes[plan.task] if guarantee is not None else self._steps[plan.task],
+            steps=steps,
             verdict=verdict,
             reason=reason,
             guarantee=guarantee,
         )
+
+    def _allowed(self, name: str) -> tuple[Step, ...]:
+        """The steps of a guaranteed task: its route, or what its timetable uses."""
+        if self._timed is None:
+            return self._routes[name]
+        used = {(s.subgraph, s.processor) for s in self._timed[0].slots if s.task == name}
+        return tuple(s for s in self._steps[name] if (s.subgraph, s.processor) in used)
 
     def _consider(self, task: Task) -> None:
         """Into the order on its shortest route, or a verdict at once."""
@@ -122,11 +139,57 @@ class _Admission:
     # ---- the search ----
 
     def _settle(self) -> None:
-        """Change routes, order and other tasks' steps until all in the order pass; who cannot leaves it."""
-        while (reached := self._progress()) < len(self._order):
-            changes = (self._reroute, self._reorder, self._clear, self._relax, self._oust)
-            if not any(change(reached) for change in changes):
+        """Change routes, order and other tasks' steps until all in the order pass; who cannot leaves it.
+
+        One change at a time climbs to a local optimum, so that the search begins at several places.
+        """
+        found: list[tuple[float, State]] = []
+        order, steps = self._order, self._steps
+        for routes in (self._routes, self._balanced()):
+            self._order, self._routes, self._steps, self._firm = order, routes, steps, {}
+            reached = self._climb()
+            found.append((reached, (self._order, self._routes, self._steps, self._firm)))
+            if reached >= len(order):
+                return
+        self._order, self._routes, self._steps, self._firm = order, dict(self._routes), steps, {}
+        self._timed = timetable(order, self._plan, steps, self._bounds)
+        if self._timed is not None:
+            return
+        _, (self._order, self._routes, self._steps, self._firm) = max(found, key=lambda f: f[0])
+        while (reached := self._climb()) < len(self._order):
+            if not self._oust(reached):
                 self._give_up(self._order[int(reached)])
+
+    def _climb(self) -> float:
+        """How far it comes by single changes."""
+        changes = (self._reroute, self._reorder, self._clear, self._relax)
+        while (reached := self._progress()) < len(self._order):
+            if not any(change(reached) for change in changes):
+                break
+        return reached
+
+    def _balanced(self) -> dict[str, Route]:
+        """Routes with the least peak load of the groups, as far as changing one at a time goes."""
+        routes = dict(self._routes)
+        least = self._loads(routes)
+        improved = True
+        while improved:
+            improved = False
+            for task in self._order:
+                for route in self._routes_of(task):
+                    loads = self._loads(routes | {task.name: route})
+                    if loads < least:
+                        least, improved = loads, True
+                        routes[task.name] = route
+        return routes
+
+    def _loads(self, routes: Mapping[str, Route]) -> list[float]:
+        """Of the groups, the highest first."""
+        load = dict.fromkeys(self._group.values(), 0.0)
+        for task in self._order:
+            for step in routes[task.name]:
+                load[self._group[step.processor]] += self._bounds.of(task.name, step) / (period_ns(self._workload, task) or 1)
+        return sorted((round(value, 9) for value in load.values()), reverse=True)
 
     def _progress(
         self, order: Sequence[Task] | None = None, routes: Mapping[str, Route] | None = None, steps: Steps | None = None

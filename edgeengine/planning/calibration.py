@@ -1,13 +1,17 @@
 """A new device from a few measurements on it and a described one that is like it.
 
-Each processor measured is taken to be as many times as fast as its like as the median anchor of that precision says; the anchors'
-spread about it widens its bounds. What was not measured stays as it is on the other device, and says so.
+Each anchor says how many times as fast its processor is as the like's: by what the same model takes there, where that was
+measured, else by what is expected of it. The speed is scaled by the median of these factors; the anchors' spread about it widens
+its bounds. Known models are scaled by a factor that may change with their latency (a line on logarithms, drawn towards the mean):
+a faster processor is often not faster at small models. What was not measured stays as it is on the like, and says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from statistics import median
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,27 +21,44 @@ from edgeengine.planning.estimates import from_macs
 from edgeengine.profiling.anchors import KINDS, Anchor
 from edgeengine.spec.device import DeviceProfile, Figure, ProcessorProfile, Speed
 
+RIDGE = 1.0  # in squared logarithms of latency: as if so much had been seen at no slope at all
+
+
+class Comparison(NamedTuple):
+    """What the like's processor takes for an anchor's model, and how many times as fast the new one is."""
+
+    like_ms: float
+    factor: float
+
 
 def calibrated(anchors: Sequence[Anchor], like: DeviceProfile, description: str, source: str) -> DeviceProfile:
     """The profile of the new device. `source` is what its new figures cite.
 
     Raises UserError for an anchor on a processor that `like` does not have, or at a precision that it has no speed for.
     """
-    factors: dict[tuple[str, str], list[float]] = {}
+    factors: dict[tuple[str, str], list[Comparison]] = {}
     for anchor in anchors:
         for p in _meant(anchor, like):
-            expected = from_macs(anchor.macs, p.speed[anchor.precision])
-            assert expected is not None
-            factors.setdefault((p.name, anchor.precision), []).append(expected.median_ns / 1e6 / anchor.latency_ms)
+            factors.setdefault((p.name, anchor.precision), []).append(_compared(anchor, p.speed[anchor.precision]))
     processors = tuple(_processor(p, factors, like.name, source) for p in like.processor)
     return msgspec.structs.replace(like, description=description, processor=processors, mode=())
 
 
+def _compared(anchor: Anchor, speed: Speed) -> Comparison:
+    known_ms = speed.models.get(anchor.model)
+    if known_ms is None:
+        known_ms = from_macs(anchor.macs, speed).median_ns / 1e6
+    return Comparison(known_ms, known_ms / anchor.latency_ms)
+
+
 def _meant(anchor: Anchor, like: DeviceProfile) -> list[ProcessorProfile]:
-    """The processors an anchor speaks of: those of its name, else those of its kind, that have a line at its precision."""
+    """The processors an anchor speaks of: those of its name, else of its kind and as many threads, else of its kind, that have a
+    line at its precision.
+    """
     named = [p for p in like.processor if anchor.processor in (p.name, *(m.name for m in p.processors))]
     kind = next((k for k in KINDS if anchor.processor.startswith(k)), None)
-    candidates = named or [p for p in like.processor if p.kind == kind]
+    of_kind = [p for p in like.processor if p.kind == kind]
+    candidates = named or [p for p in of_kind if p.threads == anchor.threads] or of_kind
     found = [p for p in candidates if _line(p.speed.get(anchor.precision))]
     if not candidates:
         known = ", ".join(p.name for p in like.processor)
@@ -48,11 +69,11 @@ def _meant(anchor: Anchor, like: DeviceProfile) -> list[ProcessorProfile]:
 
 
 def _line(speed: Speed | None) -> bool:
-    return speed is not None and speed.rate is not None
+    return speed is not None and speed.has_line
 
 
 def _processor(
-    processor: ProcessorProfile, factors: dict[tuple[str, str], list[float]], like: str, source: str
+    processor: ProcessorProfile, factors: dict[tuple[str, str], list[Comparison]], like: str, source: str
 ) -> ProcessorProfile:
     speeds = {}
     for precision, speed in processor.speed.items():
@@ -60,8 +81,18 @@ def _processor(
         if own is None:
             speeds[precision] = faster(speed, 1.0, f"as {like}, not calibrated", "guessed")
         else:
-            speeds[precision] = _widened(faster(speed, median(own), f"{source}, like {like}", "fitted"), own)
+            found = [c.factor for c in own]
+            scaled = _widened(faster(speed, median(found), f"{source}, like {like}", "fitted"), found)
+            speeds[precision] = msgspec.structs.replace(scaled, models=_models(speed.models, own))
     return msgspec.structs.replace(processor, speed=speeds)
+
+
+def _models(models: Mapping[str, float], own: Sequence[Comparison]) -> dict[str, float]:
+    """The like's models at the factor that a line on logarithms gives for their latency."""
+    x, y = [math.log(c.like_ms) for c in own], [math.log(c.factor) for c in own]
+    mean_x, mean_y = fmean(x), fmean(y)
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / (sum((a - mean_x) ** 2 for a in x) + RIDGE)
+    return {k: ms / math.exp(mean_y + slope * (math.log(ms) - mean_x)) for k, ms in models.items()}
 
 
 def _widened(speed: Speed, factors: Sequence[float]) -> Speed:

@@ -9,16 +9,14 @@ from edgeengine.profiling.described import Expected
 from edgeengine.spec import Plan, Step, TaskPlan
 from edgeengine.spec.device import DeviceProfile, Speed
 from edgeengine.spec.plan import SCHEMA
+from edgeengine.spec.profile import ESTIMATED
 from edgeengine.workload import Task, Workload
 from edgeengine.workload.xr import MEGA_MACS, line_of, rates_of, xr_workload
 
-ESTIMATED = "estimated"
 
-
-def from_macs(macs: float, speed: Speed) -> Expected | None:
-    """Overhead + MACs / rate, at the bounds of both for its own. None without a line."""
-    if speed.rate is None or speed.overhead is None:
-        return None
+def from_macs(macs: float, speed: Speed) -> Expected:
+    """Overhead + MACs / rate, at the bounds of both for its own. The speed must have a line."""
+    assert speed.rate is not None and speed.overhead is not None
     o, r, giga = speed.overhead, speed.rate, macs / 1e9
     low = (o.low or o.value) + 1e3 * giga / (r.high or r.value)
     high = (o.high or o.value) + 1e3 * giga / (r.low or r.value)
@@ -38,8 +36,8 @@ def xr_on_device(scenario: str, device: DeviceProfile) -> tuple[Workload, Plan]:
 def _steps(task: Task, device: DeviceProfile) -> Iterator[Step]:
     for profile in device.processor:
         speed = line_of(profile)
-        expected = from_macs(MEGA_MACS[task.name] * 1e6, speed) if speed is not None else None
-        if expected is not None:
+        if speed is not None:
+            expected = from_macs(MEGA_MACS[task.name] * 1e6, speed)
             names = [p.name for p in profile.processors if p.name in task.latency_ms]
             yield from (step_of(task.name, 0, 1, name, expected, device) for name in names)
 

@@ -104,9 +104,10 @@ def _released(workload: Workload, stop_ns: int) -> list[tuple[Task, int, int]]:
         if task.after is not None and not task.has_pattern:
             children.setdefault(task.after, []).append(task)
     while releases.next_ns is not None:
-        release_ns, name, index = releases.pop()
-        family = [workload.task(name)]
-        for task in family:
-            found.append((task, index, release_ns))
-            family += children.get(task.name, [])
+        release_ns = releases.next_ns
+        for name, index in releases.pop():
+            family = [workload.task(name)]
+            for task in family:
+                found.append((task, index, release_ns))
+                family += children.get(task.name, [])
     return found

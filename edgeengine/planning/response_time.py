@@ -2,16 +2,17 @@
 
 Processors that exclude each other form a group that is analysed as one server: while a guaranteed job waits there, nothing of
 lower priority begins. A stage is a stretch of a chain in one group. It can be delayed by one subgraph of lower priority that has
-just begun, and by all stages of higher priority:
+just begun, and by all stages of higher priority. For the jobs q = 0, 1, … of the busy period that it begins:
 
-    w = max(B, own) + (C - last) + sum over higher stages k in the group of ceil((w + J_k + 1) / T_k) C_k
-    R = J + w + last,   J of the next stage = R
+    w(q) = B + q C + (C - last) + sum over higher stages k in the group of ceil((w(q) + J_k + 1) / T_k) C_k
+    R = max over q of J + w(q) - q T + last,   J of the next stage = R
 
 (of n jobs of a weakly-hard task that keeps to its pattern, at most ceil(n met / of) count)
 
-B: the longest subgraph of lower priority; own: the stage's longest, which covers the push-through of its previous job (Davis,
-Burns, Bril & Lukkien 2007, the sufficient test for non-preemptive messages); last: its last subgraph, not preempted once begun. J
-of the first stage: how late a release can be seen. Sound for R <= T. All times are nanoseconds.
+B: the longest subgraph of lower priority; last: the stage's last subgraph, not preempted once begun. A job's own last subgraph
+may push others into the next job's time, so that later jobs of a busy period may wait longer than the first (Davis, Burns, Bril
+& Lukkien 2007, for messages; Bril, Lukkien & Verhaegh 2009, for deferred preemption). J of the first stage: how late a release
+can be seen. Sound for R <= T. All times are nanoseconds.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Chain:
 
 
 FAR = 8  # a response of so many times its limit is not looked at
+MOST_JOBS = 8  # of a busy period, looked at one by one
 
 Interference = tuple[int, int, int, int, int]  # (J, T, C) of a stage of higher priority, (met, of) of its task
 
@@ -64,7 +66,9 @@ def response_ns(
     """
     arrival, ends = jitter_ns, []
     for stage in chain.stages:
-        wait = _start_ns(stage, higher.get(stage.group, []), blocking.get(stage.group, 0), limit_ns - arrival)
+        others = [s.longest_ns for s in chain.stages if s.group == stage.group and s is not stage]
+        on_group, blocked = higher.get(stage.group, []), blocking.get(stage.group, 0)
+        wait = _wait_ns(stage, chain.period_ns, arrival, on_group, blocked, max(others, default=None), limit_ns - arrival)
         if wait is None or arrival + wait + stage.last_ns > limit_ns:
             return None
         arrival += wait + stage.last_ns
@@ -72,17 +76,50 @@ def response_ns(
     return ends
 
 
-def _start_ns(stage: Stage, higher: Sequence[Interference], blocking: int, limit: int) -> int | None:
-    """Longest wait from the arrival of the stage to the start of its last subgraph."""
-    own = stage.longest_ns if higher else 0  # nothing can be pushed through where nothing has more priority
-    fixed = max(blocking, own) + stage.total_ns - stage.last_ns
+def _wait_ns(
+    stage: Stage, period: int, jitter: int, higher: Sequence[Interference], blocking: int, revisit: int | None, limit: int
+) -> int | None:
+    """Longest wait from the arrival of the stage to the start of its last subgraph. `revisit`: the longest subgraph of the
+    chain's other stages in this group, if there are any.
+    """
+    before = stage.total_ns - stage.last_ns
+    if not higher:  # nothing can be pushed through where nothing has more priority
+        return max(blocking, revisit or 0) + before
+    jobs = MOST_JOBS + 1 if revisit is not None else _jobs(stage, period, jitter, higher, blocking)
+    if jobs > MOST_JOBS:  # taken as if the own subgraph that may have pushed others here were one of lower priority
+        return _start_ns(max(blocking, stage.longest_ns, revisit or 0) + before, higher, limit)
+    worst = 0
+    for q in range(jobs):
+        wait = _start_ns(blocking + q * stage.total_ns + before, higher, limit + q * period)
+        if wait is None:
+            return None
+        worst = max(worst, wait - q * period)
+    return worst
+
+
+def _jobs(stage: Stage, period: int, jitter: int, higher: Sequence[Interference], blocking: int) -> int:
+    """How many jobs of the stage its longest busy period holds; more than MOST_JOBS are not counted."""
+    length, most = 0, MOST_JOBS * period - jitter
+    longer = blocking + stage.total_ns
+    while length < longer <= most:
+        length = longer
+        longer = blocking - (-(length + jitter) // period) * stage.total_ns + _demand(length, higher)
+    return MOST_JOBS + 1 if longer > most else -(-(length + jitter) // period)
+
+
+def _start_ns(fixed: int, higher: Sequence[Interference], limit: int) -> int | None:
+    """The first instant that `fixed` and what arrives of the higher stages until then leave free; None beyond the limit."""
     wait = fixed
     while wait <= limit:
-        more = fixed + sum(-(-(-(-(wait + j + 1) // t) * met) // of) * c for j, t, c, met, of in higher)
+        more = fixed + _demand(wait + 1, higher)
         if more == wait:
             return wait
         wait = more
     return None
+
+
+def _demand(length: int, higher: Sequence[Interference]) -> int:
+    return sum(-(-(-(-(length + j) // t) * met) // of) * c for j, t, c, met, of in higher)
 
 
 def analyse(chains: Sequence[Chain], other: dict[int, int]) -> dict[str, list[int]]:

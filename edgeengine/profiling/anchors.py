@@ -19,17 +19,21 @@ PRECISIONS = {"float": "float", "fp32": "float", "fp16": "float", "int8": "int8"
 
 
 class Anchor(NamedTuple):
-    """`processor`: a name of the profile's, or a kind. `where` names the line or row, for messages."""
+    """`processor`: a name of the profile's, or a kind, then with `threads` where they are known. `where` names its line, for
+    messages; `model` its model_key, "" where it has none.
+    """
 
     processor: str
     precision: str
     macs: float
     latency_ms: float
     where: str
+    threads: int | None = None
+    model: str = ""
 
 
 def read_csv(file: Path, macs_of: Mapping[str, float]) -> list[Anchor]:
-    """From columns processor, precision, latency_ms, and gmacs or a model_key in `macs_of`; others are left alone.
+    """From columns processor, precision, latency_ms, gmacs or a model_key in `macs_of`, and threads; others are left alone.
 
     Raises UserError naming the line that says something else.
     """
@@ -55,14 +59,22 @@ def _anchor(row: Mapping[str, str | None], where: str, macs_of: Mapping[str, flo
         raise UserError(f"{where}: no processor; give its name in the profile, or {', '.join(KINDS)}")
     if row.get("batch") not in (None, "", "1"):
         raise UserError(f"{where}: batch {row['batch']}; anchors are latencies of one input at a time")
-    key = row.get("model_key") or ""
+    key = model_key(row)
     if row.get("gmacs"):
         macs = _positive(row["gmacs"], f"{where}: gmacs") * 1e9
     elif key in macs_of:
         macs = macs_of[key]
     else:
         raise UserError(f"{where}: no gmacs, and model_key {key!r} is not known; give gmacs, billions of multiply-accumulates")
-    return Anchor(row["processor"], precision, macs, _positive(row["latency_ms"], f"{where}: latency_ms"), where)
+    threads = row.get("threads") or ""
+    latency_ms = _positive(row["latency_ms"], f"{where}: latency_ms")
+    return Anchor(row["processor"], precision, macs, latency_ms, where, int(threads) if threads.isdecimal() else None, key)
+
+
+def model_key(row: Mapping[str, str | None]) -> str:
+    """Of a line with the columns of measurements.csv: by which its model is known in all tables; "" where it is not."""
+    of_ncnn = (row.get("runtime") or "").startswith("ncnn") and row.get("model")
+    return row.get("model_key") or (f"ncnn:{row['model']}" if of_ncnn else "")
 
 
 def _positive(text: str | None, where: str) -> float:
@@ -96,7 +108,7 @@ def read_export(file: Path, bundles: Sequence[Bundle]) -> list[Anchor]:
 
 
 def _is_anchor(row: ProfileRow) -> bool:
-    return row.condition == BACK_TO_BACK and row.usable and row.latency.n > 0 and row.interval_ns is None
+    return row.condition == BACK_TO_BACK and row.usable and row.measured and row.latency.n > 0
 
 
 def _some(anchors: list[Anchor], file: Path) -> list[Anchor]:

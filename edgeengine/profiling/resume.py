@@ -9,7 +9,6 @@ from edgeengine.profiling.back_to_back import BACK_TO_BACK
 from edgeengine.profiling.candidate import Candidate, shapes_text
 from edgeengine.profiling.conditions import versions
 from edgeengine.spec import ProfileRow
-from edgeengine.spec.profile import PREDICTED
 
 
 def resume(
@@ -37,7 +36,7 @@ def resume(
 
 
 def _known(row: ProfileRow, width: float | None) -> bool:
-    if row.ended == PREDICTED:  # by a version that kept these
+    if not row.measured:  # by a version that kept these
         return False
     if row.verdict == "wrong":
         return True

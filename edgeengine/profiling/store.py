@@ -13,7 +13,6 @@ import msgspec
 
 from edgeengine.errors import InternalError, UserError
 from edgeengine.spec import MachineRow, ProfileRow
-from edgeengine.spec.profile import PREDICTED
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS profile (
@@ -77,7 +76,7 @@ class ProfileStore:
             for row in rows:
                 blob = msgspec.json.encode(row)
                 if isinstance(row, ProfileRow):
-                    if row.ended == PREDICTED:
+                    if not row.measured:
                         raise InternalError(f"{row.subgraph} on {row.processor} is predicted: a store holds what was measured")
                     db.execute("INSERT OR REPLACE INTO profile VALUES (?,?,?,?,?,?,?)", (*row.key, blob))
                 else:
@@ -90,7 +89,7 @@ class ProfileStore:
         """
         own = {r.key: r.measured_at for r in self.rows()}
         own_machine = {(r.device, r.name): r.measured_at for r in self.machine_rows()}
-        newer = [r for r in rows if r.ended != PREDICTED and r.measured_at > own.get(r.key, "")]
+        newer = [r for r in rows if r.measured and r.measured_at > own.get(r.key, "")]
         newer_machine = [r for r in machine if r.measured_at > own_machine.get((r.device, r.name), "")]
         self.put([*newer, *newer_machine])
         return len(newer) + len(newer_machine)

@@ -34,6 +34,9 @@ def _over(rows: Sequence[Row]) -> Row:
     if "violations" in rows[0]:
         found = [_number(r["violations"]) for r in rows if r["violations"] is not None]
         row["violations"] = sum(found) if found else None
+    if any("energy_mj" in r for r in rows):
+        energies = [_number(e) for r in rows if (e := r.get("energy_mj")) is not None]
+        row["energy_mj"] = sum(energies) / len(energies) if energies else None
     return row
 
 

@@ -98,11 +98,4 @@ def _ms(ns: int | None) -> str:
 
 
 def _energy(job: Job) -> str:
-    """Only a stated energy is known so far; by processor, it is that of the one that ran the last subgraph."""
-    stated = job.task.spec.energy_mj
-    if stated is None or not job.finished:
-        return ""
-    if isinstance(stated, dict):
-        ran_on = job.last_processor.name if job.last_processor is not None else ""
-        return str(stated.get(ran_on, ""))
-    return str(stated)
+    return str(round(job.energy_mj, 6)) if job.finished and job.energy_mj is not None else ""

@@ -1,7 +1,8 @@
 """One row per task: what was released, how it ended, how long it took.
 
 Miss rate = (late + dropped + failed + rejected) / released. Latencies are finish - release over finished (met or late) jobs,
-the value whose rank is nearest to (n - 1) p. Where tasks are weakly hard, rows have `violations` too (None for the others).
+the value whose rank is nearest to (n - 1) p. Where tasks are weakly hard, rows have `violations` too (None for the others);
+where energies are known, `energy_mj`, the mean over finished jobs.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Tally:
         self._tasks = workload.tasks
         self._met: Counter[str] = Counter()
         self._latencies = {t.name: Latencies() for t in workload.tasks}
+        self._energy_mj: dict[str, tuple[float, int]] = {}  # sum, and of how many finished jobs
         self._violations = {t.name: Violations(t.firm) for t in workload.tasks if t.firm is not None}
         self.causes: Counter[tuple[str, str, str]] = Counter()
 
@@ -45,6 +47,9 @@ class Tally:
             self._violations[name].add(job.index, job.outcome == MET)
         if job.finish_ns is not None and job.finished:
             self._latencies[name].add(job.finish_ns - job.release_ns)
+            if job.energy_mj is not None:
+                total, count = self._energy_mj.get(name, (0.0, 0))
+                self._energy_mj[name] = total + job.energy_mj, count + 1
 
     def rows(self, released: Mapping[str, int]) -> list[Row]:
         """A row per task, in the order of the workload. `released` counts what the scheduler let in.
@@ -62,6 +67,7 @@ class Tally:
         if sum(counts.values()) != released:
             raise InternalError(f"task {task.name!r}: {released} jobs were released, {sum(counts.values())} ended")
         violations = self._violations.get(task.name)
+        energy: Row = {"energy_mj": self._mean_energy_mj(task.name)} if self._energy_mj else {}
         weakly_hard: Row = {"violations": None if violations is None else violations.count} if self._violations else {}
         latencies_ns = self._latencies[task.name].percentiles(PERCENTILES.values())
         return {
@@ -72,7 +78,12 @@ class Tally:
             "miss_rate": (released - counts[MET]) / released if released else 0.0,
             **{key: None if ns is None else round(ns / 1e6, 4) for key, ns in zip(PERCENTILES, latencies_ns, strict=True)},
             **weakly_hard,
+            **energy,
         }
+
+    def _mean_energy_mj(self, name: str) -> float | None:
+        total, count = self._energy_mj.get(name, (0.0, 0))
+        return round(total / count, 4) if count else None
 
 
 def tally(workload: Workload, jobs: Iterable[Job]) -> Tally:

@@ -77,9 +77,9 @@ class Scheduler:
             if task.spec.after is not None:
                 task.parent = self.tasks[task.spec.after]
                 task.parent.children.append(task)
-        self._jobs: dict[tuple[str, int], Job] = {}
+        self._jobs: dict[Job, None] = {}  # that have not ended, in order of their releases
         self._ready: dict[Job, None] = {}
-        self._view = View(tasks, processors, self._ready, self._jobs, plan.guidance)
+        self._view = View(tasks, processors, self._ready, self._jobs, plan.guidance, plan.timetable)
         self._policy, self._seed = policy, seed
         prepare = getattr(policy, "prepare", None)
         if prepare is not None:
@@ -118,10 +118,10 @@ class Scheduler:
 
     def job(self, task: str, index: int) -> Job:
         """A job that has not ended. Raises KeyError otherwise."""
-        return self._jobs[task, index]
+        return self.tasks[task].live[index]
 
     def alive(self) -> list[Job]:
-        return list(self._jobs.values())
+        return list(self._jobs)
 
     def step(self, event: AnyEvent) -> list[AnyAction]:
         """Take one event; returns what to do now, in order."""
@@ -129,44 +129,93 @@ class Scheduler:
         self.ended = []
         actions: list[AnyAction] = []
         # Handlers say whether anything changed that a policy could act on.
-        again = self._handlers[type(event)](event, actions)  # type: ignore[operator]
-        if again:
+        if self._handlers[type(event)](event, actions):  # type: ignore[operator]
             self._undecided = False
-        while again and self._ready:
-            ended = len(self.ended)
-            decided = self._policy.decide(self._view, self._now)
-            for action in decided:
-                self._apply(action)
-            actions += decided
-            again = len(self.ended) > ended  # a job that the policy ends may have made others ready
+            self._decide(actions)
         if self._record is not None:
             self._record(LogLine(event, actions))
         return actions
 
+    def release(self, task: Task, index: int, release_ns: int, at_ns: int, more: bool) -> list[AnyAction]:
+        """Step with a Released event. This and the next two are for a driver that knows tasks and processors, not only names."""
+        if self._record is not None:
+            return self.step(Released(at_ns, task.name, index, release_ns, None, more))
+        self._now = at_ns
+        self.ended = []
+        actions: list[AnyAction] = []
+        if self._let_in(task, index, release_ns, None):
+            self._undecided = True
+        if self._undecided and not more:
+            self._undecided = False
+            self._decide(actions)
+        return actions
+
+    def start(self, p: ProcessorState, at_ns: int) -> None:
+        """Step with the Started event of the run that was given to `p`."""
+        job = p.job
+        assert job is not None
+        if self._record is not None and p.move is not None:
+            self.step(Started(at_ns, job.task.name, job.index, p.move.subgraph, p.name))
+        p.started_ns = at_ns
+        if job.start_ns is None:
+            job.start_ns = at_ns
+
+    def finish(self, p: ProcessorState, at_ns: int, duration_ns: int) -> list[AnyAction]:
+        """Step with the Finished event of the run on `p`, done after `duration_ns`."""
+        job, move = p.job, p.move
+        assert job is not None and move is not None
+        if self._record is not None:
+            return self.step(Finished(at_ns, job.task.name, job.index, move.subgraph, p.name, "done", duration_ns))
+        self._now = at_ns
+        self.ended = []
+        actions: list[AnyAction] = []
+        self._vacate(p, job)
+        self._complete(job, move, duration_ns)
+        if self._ready:
+            self._decide(actions)
+        self._undecided = False
+        return actions
+
+    def _decide(self, actions: list[AnyAction]) -> None:
+        while self._ready:
+            before = len(self.ended)
+            decided = self._policy.decide(self._view, self._now)
+            for action in decided:
+                if type(action) is Start:
+                    self._start(action)
+                else:
+                    self._apply(action)
+            actions += decided
+            if len(self.ended) == before:  # else a job that the policy ended may have made others ready
+                break
+
     # ---- events ----
 
     def _released(self, e: Released, _: list[AnyAction]) -> bool:
-        changed = self._release(e) or self._undecided
-        self._undecided = changed and e.more
-        return changed and not e.more
-
-    def _release(self, e: Released) -> bool:
         task = self.tasks.get(e.task)
         if task is None:
             raise UserError(f"there is no task {e.task!r}; known: {', '.join(self.tasks)}")
+        if self._let_in(task, e.index, e.release_ns, e.deadline_ns):
+            self._undecided = True
+        return self._undecided and not e.more
+
+    def _let_in(self, task: Task, index: int, release_ns: int, deadline_ns: int | None) -> bool:
+        """A release of the task's own pattern, or the caller's; False if its job is not drawn."""
         if task.period_ns is not None:
-            task.next_release_ns = e.release_ns + task.period_ns
-        task.last_index = e.index
-        ended_well = task.parent_ended.pop(e.index, None)
-        if task.parent is not None and not self._drawn(task, e.index):
-            return False
-        deadline_ns = e.deadline_ns
+            task.next_release_ns = release_ns + task.period_ns
+        task.last_index = index
         if deadline_ns is None and task.deadline_ns is not None:
-            deadline_ns = e.release_ns + task.deadline_ns
-        job = self._admit(task, e.index, e.release_ns, deadline_ns, orphan=ended_well is False)
-        if task.parent is not None and job.state != ENDED:
+            deadline_ns = release_ns + task.deadline_ns
+        if task.parent is None:
+            self._admit(task, index, release_ns, deadline_ns)
+            return True
+        ended_well = task.parent_ended.pop(index, None)
+        if not self._drawn(task, index):
+            return False
+        job = self._admit(task, index, release_ns, deadline_ns, orphan=ended_well is False)
+        if job.state != ENDED:
             if ended_well is None:
-                task.waiting[e.index] = job
+                task.waiting[index] = job
                 self._block(job)
             elif not ended_well:
                 self._end(job, DROPPED, "parent")
@@ -174,8 +223,8 @@ class Scheduler:
 
     def _started(self, e: Started, _: list[AnyAction]) -> bool:
         p = self._processors[e.processor]
-        job = self._jobs.get((e.task, e.index))
-        if job is None or p.job is not job:
+        job = p.job
+        if job is None or job.index != e.index or job.task.name != e.task:
             return False  # lost with its processor meanwhile
         p.started_ns = self._now
         if job.start_ns is None:
@@ -183,34 +232,44 @@ class Scheduler:
         return False
 
     def _finished(self, e: Finished, _: list[AnyAction]) -> bool:
-        job = self._vacate(e.processor, e.task, e.index, e.subgraph)
+        job = self._running(e)
         if job is None:
             return False
-        if job.cancelling or e.outcome != "done":
-            self._end(job, DROPPED, job.cause or "cancelled")
-            return True
         assert job.move is not None
-        job.position = job.move.stop
-        spent = job.move.energy_mj
-        job.energy_mj = None if spent is None or job.energy_mj is None else job.energy_mj + spent
-        if job.position < job.task.segments:
+        self._vacate(self._processors[e.processor], job)
+        if e.outcome == "done":
+            self._complete(job, job.move, e.duration_ns)
+        else:
+            self._end(job, DROPPED, job.cause or "cancelled")
+        return True
+
+    def _complete(self, job: Job, move: Move, duration_ns: int) -> None:
+        """The job has run `move` to its end."""
+        if job.cancelling:
+            self._end(job, DROPPED, job.cause or "cancelled")
+            return
+        job.position = move.stop
+        if job.energy_mj is not None:
+            spent = move.spent_mj(duration_ns)
+            job.energy_mj = None if spent is None else job.energy_mj + spent
+        if move.stop < job.task.segments:
             self._make_ready(job)
         elif job.deadline_ns is not None and self._now > job.deadline_ns:
             self._end(job, LATE, "finished after its deadline")
         else:
             self._end(job, MET, "")
-        return True
 
     def _failed(self, e: Failed, _: list[AnyAction]) -> bool:
-        job = self._vacate(e.processor, e.task, e.index, e.subgraph)
+        job = self._running(e)
         if job is not None:
+            self._vacate(self._processors[e.processor], job)
             self._end(job, FAILED, e.cause)
         if e.lost:
             self._lose(e.processor, e.cause)
         return job is not None or e.lost
 
     def _cancelled(self, e: Cancelled, actions: list[AnyAction]) -> bool:
-        job = self._jobs.get((e.task, e.index))
+        job = self.tasks[e.task].live.get(e.index)
         if job is None:
             return False
         if job.state == RUNNING:
@@ -221,14 +280,14 @@ class Scheduler:
         return True
 
     def _input_replaced(self, e: InputReplaced, _: list[AnyAction]) -> bool:
-        return (e.task, e.index) in self._jobs
+        return e.index in self.tasks[e.task].live
 
     def _processor_lost(self, e: ProcessorLost, _: list[AnyAction]) -> bool:
         self._lose(e.processor, e.cause)
         p = self._processors[e.processor]
         if p.job is not None:
-            job = self._vacate(p.name, p.job.task.name, p.job.index, p.move.subgraph if p.move else "")
-            assert job is not None
+            job = p.job
+            self._vacate(p, job)
             if job.cancelling:
                 self._end(job, DROPPED, job.cause or "cancelled")
             elif job.remaining_ns < UNREACHABLE_NS:
@@ -279,15 +338,13 @@ class Scheduler:
 
     def _apply(self, action: AnyAction) -> None:
         kind = type(action)
-        if kind is Start:
-            self._start(action)  # type: ignore[arg-type]
-        elif kind is Drop or kind is Reject:
-            job = self._jobs.get((action.task, action.index))  # type: ignore[union-attr]
+        if kind is Drop or kind is Reject:
+            job = self._job_of(action)  # type: ignore[arg-type]
             if job is None or job.state == RUNNING:
                 raise InternalError(f"policy {self._policy.name!r} ends a job that is not waiting: {action}")
             self._end(job, DROPPED if kind is Drop else REJECTED, action.cause)  # type: ignore[union-attr]
         elif kind is Cancel:
-            job = self._jobs.get((action.task, action.index))  # type: ignore[union-attr]
+            job = self._job_of(action)  # type: ignore[arg-type]
             if job is None or job.state != RUNNING:
                 raise InternalError(f"policy {self._policy.name!r} cancels a job that does not run: {action}")
             job.cancelling, job.cause = True, action.cause  # type: ignore[union-attr]
@@ -296,50 +353,57 @@ class Scheduler:
             # The newest holds, so that a hold can be lifted.
             p.held_until_ns = action.until_ns  # type: ignore[union-attr]
 
-    def _start(self, action: Start) -> None:
-        job = self._jobs.get((action.task, action.index))
-        p = self._processors.get(action.processor)
-        if job is None or p is None or job.state != READY:
-            raise InternalError(f"policy {self._policy.name!r} starts what is not ready: {action}")
-        if not p.available or p.mask & self._view.busy_mask or p.held_until_ns > self._now:
-            raise InternalError(f"policy {self._policy.name!r} starts on a processor that is not free: {action}")
-        move = self._move(job, action)
-        job.state, job.processor, job.move = RUNNING, p, move
-        if job.position == 0:
-            job.task.unstarted -= 1
-        p.job, p.move, p.started_ns = job, move, None
-        self._view.busy_mask |= p.mask
-        del self._ready[job]
+    def _job_of(self, action: Drop | Reject | Cancel) -> Job | None:
+        task = self.tasks.get(action.task)
+        return None if task is None else task.live.get(action.index)
 
-    def _move(self, job: Job, action: Start) -> Move:
-        for move in job.task.moves[job.position]:
-            if move.subgraph == action.subgraph and move.processor.name == action.processor:
-                return move
-        raise InternalError(f"policy {self._policy.name!r} starts what the plan does not allow: {action}")
+    def _start(self, action: Start) -> None:
+        known = self.tasks.get(action.task)
+        job = None if known is None else known.live.get(action.index)
+        if job is None or job.state != READY:
+            raise InternalError(f"policy {self._policy.name!r} starts what is not ready: {action}")
+        task, view = job.task, self._view
+        move = task.move_of.get((action.subgraph, action.processor))
+        if move is None or move.start != job.position:
+            raise InternalError(f"policy {self._policy.name!r} starts what the plan does not allow: {action}")
+        p = move.processor
+        if not p.available or p.mask & view.busy_mask or p.held_until_ns > self._now:
+            raise InternalError(f"policy {self._policy.name!r} starts on a processor that is not free: {action}")
+        job.state, job.processor, job.move = RUNNING, p, move
+        if move.start == 0:
+            task.unstarted -= 1
+        p.job, p.move, p.started_ns = job, move, None
+        view.busy_mask |= p.mask
+        del self._ready[job]
 
     # ---- the life of a job ----
 
-    def _admit(self, task: Task, index: int, release_ns: int, deadline_ns: int | None, orphan: bool) -> Job:
+    def _admit(self, task: Task, index: int, release_ns: int, deadline_ns: int | None, orphan: bool = False) -> Job:
         """Make the job and let it in, unless the task's queue says otherwise. An orphan (its parent did not finish) is
         about to be dropped: it neither takes a place in the queue nor another's.
         """
-        if (task.name, index) in self._jobs:
+        if index in task.live:
             raise InternalError(f"job {task.name}#{index} was released twice")
-        job = Job(task, index, release_ns, deadline_ns)
+        last_ns = UNREACHABLE_NS if deadline_ns is None else deadline_ns
+        urgency = (task.rank, last_ns, release_ns, task.index, index)
+        job = Job(task, index, release_ns, deadline_ns, UNREACHABLE_NS if task.train else last_ns, urgency)
         task.released += 1
-        self._view.changes += 1
         if task.latest_only and not orphan:
-            for older in [j for j in self._jobs.values() if j.task is task and j.position == 0 and j.state != RUNNING]:
+            for older in [j for j in task.live.values() if j.position == 0 and j.state != RUNNING]:
                 self._end(older, DROPPED, "stale: newer input came")
-        self._jobs[task.name, index] = job
+        self._jobs[job] = None
+        task.live[index] = job
         task.unstarted += 1
+        if task.open:
+            self._make_ready(job)
+            return job
         if task.queue_limit is not None and task.unstarted > task.queue_limit and not orphan:
             self._end(job, REJECTED, f"queue full ({task.queue_limit})")
             return job
         if task.refused and not orphan:
             self._end(job, REJECTED, "refused by admission")
             return job
-        if task.too_soon(release_ns):
+        if task.guarantee is not None and task.too_soon(release_ns):
             self._end(job, REJECTED, "sooner than the rate it was admitted for")
             return job
         if task.serial:
@@ -369,30 +433,36 @@ class Scheduler:
         if job.blockers == 0:
             self._make_ready(job)
 
-    def _vacate(self, processor: str, task: str, index: int, subgraph: str) -> Job | None:
-        """Take the job off its processor; None if that run is not there any more (the processor was lost meanwhile)."""
-        p = self._processors[processor]
-        job = p.job
-        if job is None or job.task.name != task or job.index != index or (p.move is not None and p.move.subgraph != subgraph):
+    def _running(self, e: Finished | Failed) -> Job | None:
+        """Whose run the event is of; None if that run is not there any more (the processor was lost meanwhile)."""
+        p = self._processors[e.processor]
+        job, move = p.job, p.move
+        if job is None or job.index != e.index or job.task.name != e.task or (move is not None and move.subgraph != e.subgraph):
             return None
-        self._view.busy_mask &= ~p.mask
-        p.job = p.move = p.started_ns = None
-        job.processor, job.last_processor = None, p
         return job
+
+    def _vacate(self, p: ProcessorState, job: Job) -> None:
+        """Take the job off the processor."""
+        self._view.busy_mask &= ~p.mask
+        job.processor, job.last_processor = None, p
+        p.job = p.move = p.started_ns = None
 
     def _end(self, job: Job, outcome: str, cause: str) -> None:
         task = job.task
-        if job.state == READY:
-            del self._ready[job]
-        if job.position == 0 and job.state != RUNNING:
-            task.unstarted -= 1
+        if job.state != RUNNING:
+            if job.state == READY:
+                del self._ready[job]
+            if job.position == 0:
+                task.unstarted -= 1
         job.state, job.outcome, job.cause, job.finish_ns = ENDED, outcome, cause, self._now
-        del self._jobs[task.name, job.index]
-        self._view.changes += 1
-        task.recent.append(outcome == MET)
-        task.waiting.pop(job.index, None)
+        del self._jobs[job], task.live[job.index]
+        if task.firm is not None:
+            task.recent.append(outcome == MET)
+        if task.waiting:
+            task.waiting.pop(job.index, None)
         self.ended.append(job)
-        self._unchain(job)
+        if task.serial:
+            self._unchain(job)
         for child in task.children:
             self._parent_ended(child, job)
 
@@ -431,6 +501,6 @@ class Scheduler:
         return random.Random(f"child:{self._seed}:{child.name}:{index}").random() < child.probability
 
     def _refresh_tasks(self) -> None:
-        self._view.changes += 1
+        self._view.refreshed += 1
         for task in self.tasks.values():
             task.refresh_best()

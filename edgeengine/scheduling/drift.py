@@ -30,17 +30,19 @@ class _Processor:
     def restart(self) -> None:
         self.ratios: deque[float] = deque(maxlen=WINDOW)
         self.slower = self.faster = 0
+        self.low, self.high = self.factor * (1 - SLACK), self.factor * (1 + SLACK)
 
     def add(self, ratio: float) -> bool:
         """Whether the runs of the window are clearly slower, or faster, than expected."""
-        low, high = self.factor * (1 - SLACK), self.factor * (1 + SLACK)
-        if len(self.ratios) == WINDOW:
+        if (self.slower or self.faster) and len(self.ratios) == WINDOW:
             oldest = self.ratios[0]
-            self.slower -= oldest > high
-            self.faster -= oldest < low
+            self.slower -= oldest > self.high
+            self.faster -= oldest < self.low
         self.ratios.append(ratio)
-        self.slower += ratio > high
-        self.faster += ratio < low
+        if self.low <= ratio <= self.high:
+            return False
+        self.slower += ratio > self.high
+        self.faster += ratio < self.low
         return self.slower >= CLEAR or self.faster >= CLEAR
 
 
@@ -56,11 +58,16 @@ class Drift:
         """New factors, if any, at the instant of the run's end."""
         if run.outcome != "done":
             return []
-        found = self._forget(run.at_ns) if self._changed else []
-        p = self._processors[run.processor]
-        p.seen_ns = run.at_ns
-        if p.add(run.duration_ns / self._planned_ns[run.task, run.subgraph, run.processor]):
-            found.append(self._set(run.processor, median(p.ratios), run.at_ns))
+        planned_ns = self._planned_ns[run.task, run.subgraph, run.processor]
+        return self.add(run.processor, run.at_ns, run.duration_ns / planned_ns)
+
+    def add(self, processor: str, now: int, ratio: float) -> list[EstimateChanged]:
+        """As observe, of a run that took `ratio` times what was planned."""
+        found = self._forget(now) if self._changed else []
+        p = self._processors[processor]
+        p.seen_ns = now
+        if p.add(ratio):
+            found.append(self._set(processor, median(p.ratios), now))
         return found
 
     def _forget(self, now: int) -> list[EstimateChanged]:

@@ -7,7 +7,10 @@ drivers read ended jobs as records; only the core writes.
 from __future__ import annotations
 
 from collections import deque
+from operator import attrgetter
 from typing import Any
+
+import msgspec
 
 from edgeengine.spec import Processor, Step, TaskPlan
 from edgeengine.workload import Task as TaskSpec
@@ -21,6 +24,7 @@ MET, LATE, DROPPED, FAILED, REJECTED = "met", "late", "dropped", "failed", "reje
 OUTCOMES = (MET, LATE, DROPPED, FAILED, REJECTED)
 
 UNREACHABLE_NS = 1 << 62
+_LEFT = attrgetter("left_ns")
 ROUNDING_NS = 1_000  # rate_hz has no whole period in nanoseconds
 
 
@@ -46,15 +50,23 @@ class ProcessorState:
 
 
 class Move:
-    """One step of the plan: run `subgraph` on `processor`, from position `start` to `stop`."""
+    """One step of the plan: run `subgraph` on `processor`, from position `start` to `stop`. `left_ns`: the least p50 time from
+    its beginning to the job's end.
+    """
 
-    __slots__ = ("energy_mj", "p50_ns", "p99_ns", "planned", "processor", "start", "stop", "subgraph")
+    __slots__ = ("energy_mj", "left_ns", "p50_ns", "p99_ns", "planned", "processor", "start", "stop", "subgraph")
 
     def __init__(self, step: Step, processor: ProcessorState, energy_mj: float | None = None):
         self.subgraph, self.start, self.stop = step.subgraph, step.start, step.stop
         self.processor, self.planned = processor, step.latency
         self.p50_ns, self.p99_ns = step.latency.p50_ns, step.latency.p99_ns
         self.energy_mj = energy_mj  # None where it is not known
+        self.left_ns = UNREACHABLE_NS
+
+    def spent_mj(self, duration_ns: int) -> float | None:
+        """Energy of a run: as the workload states it, else the processor's power while it ran; None where neither is known."""
+        power_w = self.processor.spec.power_w
+        return self.energy_mj if self.energy_mj is not None or power_w is None else power_w * duration_ns / 1e6
 
     def scale(self, factor: float) -> None:
         """Expect `factor` times what was planned."""
@@ -63,7 +75,8 @@ class Move:
 
 class Task:
     """A task of the workload with its plan. `moves[p]` leave position p; `best_ns[p]` is the least p50 time left from there, and
-    `stay_ns[i][p]` the same on the processor of index i alone.
+    `stay_ns[i][p]` the same on the processor of index i alone. `fastest[p]`: the moves on available processors, by `left_ns`.
+    `open`: every job is let in at once, whatever the others do.
     """
 
     __slots__ = (
@@ -71,14 +84,19 @@ class Task:
         "children",
         "deadline_ns",
         "estimates",
+        "fastest",
+        "firm",
         "guarantee",
         "index",
         "last_index",
         "last_release_ns",
         "latest_only",
+        "live",
+        "move_of",
         "moves",
         "name",
         "next_release_ns",
+        "open",
         "own_pattern",
         "parent",
         "parent_ended",
@@ -110,11 +128,15 @@ class Task:
         self.probability = spec.probability
         self.latest_only, self.queue_limit = spec.latest_only, spec.queue_limit
         self.segments, self.guarantee = plan.segments, plan.guarantee
-        self.refused = not plan.steps
+        self.firm, self.refused = spec.firm, not plan.steps
+        limited = self.serial or self.latest_only or self.queue_limit is not None or self.guarantee is not None or self.refused
+        self.open = not limited
         self.moves: list[list[Move]] = [[] for _ in range(plan.segments + 1)]
         for step in plan.steps:
             if step.processor in processors:
                 self.moves[step.start].append(Move(step, processors[step.processor], _energy_mj(spec, step, plan.segments)))
+        self.move_of = {(m.subgraph, m.processor.name): m for moves in self.moves for m in moves}
+        self.fastest: list[list[Move]] = []
         self.best_ns: list[int] = []
         self.estimates = 0  # how often the latencies or the processors that are there changed
         self.stay_ns = [[UNREACHABLE_NS] * (self.segments + 1) for _ in processors]
@@ -124,11 +146,12 @@ class Task:
         self.parent_ended: dict[int, bool] = {}  # index -> parent finished well, for jobs of ours not released yet
         self.waiting: dict[int, Job] = {}  # index -> our job that waits for the parent's
         self.tail: Job | None = None  # last job of a serial task that has not ended
+        self.live: dict[int, Job] = {}  # index -> our job that has not ended
         self.unstarted = 0
         self.last_index = -1  # of our own releases
         self.last_release_ns: int | None = None  # of a job let in, where the task is guaranteed
         self.released = 0
-        self.recent: deque[bool] = deque(maxlen=0 if spec.firm is None else spec.firm[1] - 1)  # whether the last jobs were met
+        self.recent: deque[bool] = deque(maxlen=0 if self.firm is None else self.firm[1] - 1)  # whether the last jobs were met
         self.next_release_ns: int | None = None
         self.version = ""
 
@@ -143,7 +166,7 @@ class Task:
         return False
 
     def refresh_best(self) -> None:
-        """Recompute `best_ns` and `stay_ns` over the processors available now (backwards: a step only goes forward)."""
+        """Recompute what hangs on latencies, over the processors available now (backwards: a step only goes forward)."""
         best = [UNREACHABLE_NS] * self.segments + [0]
         self.stay_ns = [list(best) for _ in self.stay_ns]
         for position in range(self.segments - 1, -1, -1):
@@ -152,6 +175,10 @@ class Task:
                     best[position] = min(best[position], move.p50_ns + best[move.stop])
                     stay = self.stay_ns[move.processor.index]
                     stay[position] = min(stay[position], move.p50_ns + stay[move.stop])
+        for moves in self.moves:
+            for move in moves:
+                move.left_ns = move.p50_ns + best[move.stop]
+        self.fastest = [sorted((m for m in moves if m.processor.available), key=_LEFT) for moves in self.moves]
         self.best_ns = best
         self.estimates += 1
 
@@ -162,49 +189,36 @@ def _energy_mj(spec: TaskSpec, step: Step, segments: int) -> float | None:
     return None if stated is None else stated * (step.stop - step.start) / segments
 
 
-class Job:
+class Job(msgspec.Struct, eq=False):
     """One release of a task; after its end, the record of it (`outcome`, `cause`, times).
 
-    `start_ns` is the start of its first subgraph, None if none began. `energy_mj` adds up over the subgraphs it ran, None where
-    one of them is not known. `data` belongs to the driver; the core never looks.
+    `urgency` is what goes first under EDF: by class, deadline, release. After `due_ns` it is of no use: its deadline, or
+    UNREACHABLE_NS without one and for a training step, which is a step however late. `start_ns` is the start of its first
+    subgraph, None if none began; `last_processor` made the tensors it reads next. `energy_mj` adds up over the subgraphs it ran,
+    None where one of them is not known. `data` belongs to the driver; the core never looks.
     """
 
-    __slots__ = (
-        "blockers",
-        "cancelling",
-        "cause",
-        "data",
-        "deadline_ns",
-        "energy_mj",
-        "finish_ns",
-        "follower",
-        "index",
-        "last_processor",
-        "move",
-        "outcome",
-        "position",
-        "previous",
-        "processor",
-        "release_ns",
-        "start_ns",
-        "state",
-        "task",
-    )  # fmt: skip
-
-    def __init__(self, task: Task, index: int, release_ns: int, deadline_ns: int | None):
-        self.task, self.index, self.release_ns, self.deadline_ns = task, index, release_ns, deadline_ns
-        self.state, self.position, self.blockers = BLOCKED, 0, 0
-        self.processor: ProcessorState | None = None
-        self.move: Move | None = None
-        self.last_processor: ProcessorState | None = None  # where the tensors it reads next were made
-        self.start_ns: int | None = None
-        self.finish_ns: int | None = None
-        self.outcome, self.cause = "", ""
-        self.energy_mj: float | None = 0.0
-        self.cancelling = False
-        self.previous: Job | None = None
-        self.follower: Job | None = None
-        self.data: Any = None
+    task: Task
+    index: int
+    release_ns: int
+    deadline_ns: int | None
+    due_ns: int
+    urgency: tuple[int, int, int, int, int]
+    state: int = BLOCKED
+    position: int = 0
+    blockers: int = 0
+    processor: ProcessorState | None = None
+    move: Move | None = None
+    last_processor: ProcessorState | None = None
+    start_ns: int | None = None
+    finish_ns: int | None = None
+    outcome: str = ""
+    cause: str = ""
+    energy_mj: float | None = 0.0
+    cancelling: bool = False
+    previous: Job | None = None
+    follower: Job | None = None
+    data: Any = None
 
     @property
     def remaining_ns(self) -> int:

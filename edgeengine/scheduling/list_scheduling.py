@@ -23,33 +23,31 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool, 
     """
     actions: list[AnyAction] = []
     busy = view.busy_mask if busy is None else busy
+    full = view.all_mask
     started: list[Move] = []
     for job in jobs:
-        task = job.task
-        deadline = None if task.train else job.deadline_ns  # a late training step is still a step
-        if early_drop and deadline is not None and now + task.best_ns[job.position] > deadline:
+        task, slack_ns = job.task, job.due_ns - now
+        if early_drop and task.best_ns[job.position] > slack_ns:
             actions.append(Drop(task.name, job.index, CANNOT_FINISH))
             continue
-        if busy == view.all_mask:
+        if busy == full:
             if not early_drop:
                 break
             continue
-        best, left_ns, release_ns = None, 0, None
-        for move in task.moves[job.position]:
+        best, release_ns = None, None
+        for move in task.fastest[job.position]:
             p = move.processor
-            if p.available and not (p.mask & busy) and p.held_until_ns <= now:
+            if not (p.mask & busy) and p.held_until_ns <= now:
                 release_ns = awaited_ns(view, job, move, now, busy)
-                if release_ns is not None:
-                    continue
-                left = move.p50_ns + task.best_ns[move.stop]
-                if best is None or left < left_ns:
-                    best, left_ns = move, left
+                if release_ns is None:
+                    best = move
+                    break
         if best is None:
             if release_ns is not None:
                 actions.append(Wake(release_ns))
             continue
-        if deadline is not None and now + left_ns > deadline:
-            awaited = _in_time_elsewhere(view, started, job, deadline, now)
+        if best.left_ns > slack_ns:
+            awaited = _in_time_elsewhere(view, started, job, job.due_ns, now)
             if awaited is not None:
                 busy |= awaited.processor.mask
                 continue

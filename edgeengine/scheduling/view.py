@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 from edgeengine.events import AnyAction
 from edgeengine.scheduling.job import Job, Move, ProcessorState, Task
-from edgeengine.spec import Guidance
+from edgeengine.scheduling.timetable import Slots
+from edgeengine.spec import Guidance, Timetable
 
 
 class View:
@@ -15,35 +16,44 @@ class View:
 
     `ready`: jobs that may start their next subgraph, in the order they became ready. `processors` by index, `tasks` by index.
     `busy_mask`: bits of the resources now held; a processor can start iff its `mask` shares no bit with it (see `free`).
-    `changes` grows with every release, end of a job, lost or returned processor and new estimate: a plan made at an equal
-    count was made for the same jobs. `guidance` is what the plan says to policies that follow it.
+    `guidance` is what the plan says to policies that follow it; `guaranteed`: some task is; `slots`: its timetable, if guarantees
+    rest on one. `refreshed` counts lost and returned processors and new estimates.
     """
 
-    __slots__ = ("_groups", "_jobs", "_ready", "all_mask", "busy_mask", "changes", "guidance", "processors", "tasks")
+    __slots__ = (
+        "_groups", "_jobs", "all_mask", "busy_mask", "guaranteed", "guidance", "processors", "ready", "refreshed", "slots",
+        "tasks",
+    )  # fmt: skip
 
     def __init__(
-        self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None], jobs: dict[tuple[str, int], Job],
-        guidance: Guidance | None = None,
+        self, tasks: list[Task], processors: list[ProcessorState], ready: dict[Job, None], jobs: dict[Job, None],
+        guidance: Guidance | None = None, timetable: Timetable | None = None,
     ):  # fmt: skip
-        self.tasks, self.processors, self._ready, self._jobs = tasks, processors, ready, jobs
+        self.tasks, self.processors, self._jobs = tasks, processors, jobs
+        self.ready: Collection[Job] = ready.keys()
         self.guidance = guidance
-        self.busy_mask, self.all_mask, self.changes = 0, 0, 0
+        self.guaranteed = any(t.guarantee is not None for t in tasks)
+        self.busy_mask, self.all_mask, self.refreshed = 0, 0, 0
         for p in processors:
             self.all_mask |= p.mask
         self._groups = _groups(tasks, processors)
-
-    @property
-    def ready(self) -> Iterable[Job]:
-        return self._ready
+        self.slots = None if timetable is None else Slots(timetable, processors, self._groups)
 
     @property
     def jobs(self) -> Iterable[Job]:
         """All that have not ended: ready, running, and waiting for a parent or a previous job."""
-        return self._jobs.values()
+        return self._jobs
+
+    @property
+    def changes(self) -> int:
+        """Grows with every release, end of a job, lost or returned processor and new estimate: a plan made at an equal count was
+        made for the same jobs.
+        """
+        return 2 * sum(t.released for t in self.tasks) - len(self._jobs) + self.refreshed
 
     def job(self, task: Task, index: int) -> Job | None:
         """A job that has not ended."""
-        return self._jobs.get((task.name, index))
+        return task.live.get(index)
 
     def running(self) -> list[ProcessorState]:
         """Processors that run something: `.job`, `.move`, `.started_ns`, `.remaining_ns(now)`."""

@@ -21,14 +21,17 @@ def start_by_priority(view: View, jobs: Iterable[Job], now: int) -> list[AnyActi
     for job in jobs:
         if busy == view.all_mask:
             break
-        best = job.task.best_ns
-        free = [m for m in view.moves(job) if view.can_start(m.processor, now, busy)]
-        waits = [awaited_ns(view, job, m, now, busy) for m in free]
-        now_free = [m for m, release_ns in zip(free, waits, strict=True) if release_ns is None]
-        if free and not now_free:
-            actions.append(Wake(min(w for w in waits if w is not None)))
-        if now_free:
-            move = min(now_free, key=lambda m: m.p50_ns + best[m.stop])
-            busy |= move.processor.mask
-            actions.append(Start(job.task.name, job.index, move.subgraph, move.processor.name))
+        waits: list[int] = []
+        for move in job.task.fastest[job.position]:
+            if not view.can_start(move.processor, now, busy):
+                continue
+            release_ns = awaited_ns(view, job, move, now, busy)
+            if release_ns is None:
+                busy |= move.processor.mask
+                actions.append(Start(job.task.name, job.index, move.subgraph, move.processor.name))
+                break
+            waits.append(release_ns)
+        else:
+            if waits:
+                actions.append(Wake(min(waits)))
     return actions

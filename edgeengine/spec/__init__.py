@@ -6,7 +6,7 @@ Plain frozen records without behaviour beyond look-up; nothing here does I/O or 
 from edgeengine.spec.bundle import Manifest, SubgraphSpec
 from edgeengine.spec.effects import Effects, Link, Throttle
 from edgeengine.spec.placement import Fallback, Placement
-from edgeengine.spec.plan import Guarantee, Guidance, Plan, Step, TaskPlan
+from edgeengine.spec.plan import Guarantee, Guidance, Plan, Slot, Step, TaskPlan, Timetable
 from edgeengine.spec.processor import Processor
 from edgeengine.spec.profile import Latency, MachineRow, ProfileRow
 from edgeengine.spec.schema import Versioned
@@ -25,11 +25,13 @@ __all__ = [
     "Plan",
     "Processor",
     "ProfileRow",
+    "Slot",
     "Step",
     "SubgraphSpec",
     "TaskPlan",
     "TensorSpec",
     "Throttle",
+    "Timetable",
     "Versioned",
     "format_shape",
     "parse_shape",

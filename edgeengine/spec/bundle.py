@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from edgeengine.errors import UserError
+from edgeengine.spec.features import Features
 from edgeengine.spec.tensor import TensorSpec
 from edgeengine.spec.training import TrainingSpec
 
@@ -19,8 +20,8 @@ class SubgraphSpec(msgspec.Struct, frozen=True):
     """One candidate subgraph. `file` lies in the bundle's root. Tensor names are those of the source model.
 
     `macs` counts multiply-accumulates at the manifest's shapes, None where an operator has no cost rule (named in
-    `unknown_ops`). `denormal_weights` counts the weights too small for a normal float. `inputs` lists only what crosses into the
-    subgraph at run time, never weights.
+    `unknown_ops`). `features` is what a cost model prices, None where there are any. `denormal_weights` counts the weights too
+    small for a normal float. `inputs` lists only what crosses into the subgraph at run time, never weights.
     """
 
     name: str
@@ -36,6 +37,7 @@ class SubgraphSpec(msgspec.Struct, frozen=True):
     denormal_weights: int = 0
     op_counts: dict[str, int] = {}
     unknown_ops: tuple[str, ...] = ()
+    features: Features | None = None
 
 
 class Exactness(msgspec.Struct, frozen=True):

@@ -57,10 +57,10 @@ class Throttling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How fast a processor runs models of one precision under the runtime that was measured.
 
-    `figures` are the cost model's, by its names (see costs); `operators` what single operators cost beyond them. `overhead` and
-    `rate` are a line through the same measurements, latency = overhead + MACs / rate: to compare processors by, and for work of
-    which nothing but its MACs is known. `measured`: so many rows. A `throughput`, MACs per second with several
-    frames under way, says nothing of latency.
+    `figures` are the costs of work by class (see devices.costs); `operators` what single operators cost beyond them. `overhead`
+    and `rate` are a line through the same measurements, latency = overhead + MACs / rate: to compare processors by, and for work
+    of which nothing but its MACs is known. `measured`: so many rows. `models`: milliseconds by model_key, as measured; of a
+    calibrated device its like's, scaled. A `throughput`, MACs per second with several frames under way, says nothing of latency.
     """
 
     runtime: str
@@ -70,6 +70,11 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     figures: dict[str, Figure] = {}
     operators: dict[str, Figure] = {}
     throughput: Figure | None = None
+    models: dict[str, float] = {}
+
+    @property
+    def has_line(self) -> bool:
+        return self.overhead is not None and self.rate is not None
 
 
 class ProcessorProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -98,8 +103,18 @@ class ProcessorProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         """The engine's processors that it stands for."""
         held = [(r,) for r in self.resources] if self.each else [self.resources]
         names = [f"{self.name}{i}" for i in range(len(held))] if self.each else [self.name]
+        power_w = None if self.power is None else self.power.value
         return tuple(
-            Processor(name, self.kind, "simulated", resources, threads=self.threads, memory=self.memory, core_kind=self.name)
+            Processor(
+                name,
+                self.kind,
+                "simulated",
+                resources,
+                threads=self.threads,
+                memory=self.memory,
+                core_kind=self.name,
+                power_w=power_w,
+            )
             for name, resources in zip(names, held, strict=True)
         )
 

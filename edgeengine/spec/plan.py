@@ -45,6 +45,26 @@ class Guarantee(msgspec.Struct, frozen=True):
     firm: tuple[int, int] | None = None
 
 
+class Slot(msgspec.Struct, frozen=True):
+    """Of job `job` of `task`, counted from the cycle's start, `subgraph` begins on `processor` after `start_ns`."""
+
+    start_ns: int
+    task: str
+    job: int
+    subgraph: str
+    processor: str
+
+
+class Timetable(msgspec.Struct, frozen=True):
+    """When the subgraphs of all guaranteed tasks begin, in a cycle that repeats from time 0. Other subgraphs begin only in gaps
+    that hold the longest of them; `beside_ns`: how long that is, by processor.
+    """
+
+    cycle_ns: int
+    slots: tuple[Slot, ...]
+    beside_ns: dict[str, int] = {}
+
+
 class TaskPlan(msgspec.Struct, frozen=True):
     """The steps open to one task. A job starts at position 0 and is done at `segments`; several steps may leave a position.
 
@@ -98,7 +118,8 @@ class Guidance(msgspec.Struct, frozen=True, omit_defaults=True):
 class Plan(msgspec.Struct, frozen=True):
     """`device` is the device id the latencies hold for; `overheads` are the machine's own costs by name (see MachineRow).
 
-    `effects` are left out of the latencies; what was measured on the device itself has them inside.
+    `effects` are left out of the latencies; what was measured on the device itself has them inside. With a `timetable`,
+    guarantees rest on it in place of priorities.
     """
 
     schema: int
@@ -109,6 +130,7 @@ class Plan(msgspec.Struct, frozen=True):
     overheads: dict[str, Latency] = {}
     guidance: Guidance | None = None
     effects: Effects | None = None
+    timetable: Timetable | None = None
 
     def task(self, name: str) -> TaskPlan:
         """Raises UserError for a task that the plan does not have."""

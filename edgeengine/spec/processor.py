@@ -13,7 +13,7 @@ class Processor(msgspec.Struct, frozen=True):
     host cores its threads may use, one thread each. An unusable processor is listed with the `reason`, never replaced.
     `core_kind` tells kinds of cores apart where a machine has several (big.LITTLE). Tensors it works on lie in its `memory`.
     `options` are those the user gave its provider, sorted by name: a profile and a plan keep them, so that what is loaded later
-    is what was measured.
+    is what was measured. `power_w`: what it draws while it runs, above the device at rest, where known.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Processor(msgspec.Struct, frozen=True):
     memory: str = "host"
     core_kind: str = ""
     options: tuple[tuple[str, str], ...] = ()
+    power_w: float | None = None
 
     def conflicts(self, other: Processor) -> bool:
         return not set(self.resources).isdisjoint(other.resources)

@@ -9,7 +9,8 @@ import msgspec
 
 from edgeengine.spec.placement import Placement
 
-PREDICTED = "predicted"  # how a row ended that nobody measured
+# How a row ended that nobody measured: by a model of such rows, or from little more than the number of operations.
+PREDICTED, ESTIMATED = "predicted", "estimated"
 
 # The stored quantiles of a latency distribution, in percent. Dense at the top: deadlines live in the tail.
 QUANTILES = (0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
@@ -134,6 +135,10 @@ class ProfileRow(msgspec.Struct, frozen=True):
     reason: str = ""
     options: tuple[tuple[str, str], ...] = ()
     interval_ns: tuple[int, int] | None = None
+
+    @property
+    def measured(self) -> bool:
+        return self.ended not in (PREDICTED, ESTIMATED)
 
     @property
     def usable(self) -> bool:

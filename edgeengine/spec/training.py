@@ -50,7 +50,7 @@ class HeadSpec(msgspec.Struct, frozen=True):
 
 
 class GradientPart(msgspec.Struct, frozen=True):
-    """One part of the gradient graph, run after those before it: plain tensors pass between.
+    """A run of the gradient graph, or of one part of it after those before: plain tensors pass between.
 
     `latency_ns` is the median as measured where the bundle was made, with `examples`: what it was cut by, no profile.
     """
@@ -67,18 +67,20 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     `gradient` takes the model's inputs, `label`, the parameters and the statistics; it gives `loss_output` (a scalar), the
     gradients and the new statistics. `evaluation` takes the same and gives the loss and `prediction`. `optimizer` takes
     `lr`, `step`, the parameters P, their gradients and P/SLOT for every slot; it gives P/next, P/SLOT/next and
-    `gradient_norm`. `merge`, where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those
-    are what a version holds in their place.
+    `gradient_norm`. `step` is `gradient` and `optimizer` in one, its outputs those of both without the gradients. `merge`,
+    where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those are what a version holds in
+    their place.
 
-    `head` is there where the last layer can be solved for in closed form.
-
-    `parts` are the gradient graph cut into runs of bounded latency, none where it was not cut; run in order they give what
-    `gradient` gives. `path` counts the operators that gradients pass through; `frozen` the parameters that stay as they are.
+    `head` is there where the last layer can be solved for in closed form. `parts` are the runs of the gradient graph that were
+    measured, bounded in time where it was cut: in order they give what `gradient` gives. `optimizer_ns` is the optimizer's
+    time, 0 where it was not measured. `forms` are the formulations that were chosen (CHOICE@OUTPUT of a node); `path` counts
+    the operators that gradients pass through; `frozen` the parameters that stay as they are.
     """
 
     gradient: str
     evaluation: str
     optimizer: str
+    step: str
     loss: str
     optimizer_name: str
     label: TensorSpec
@@ -93,15 +95,18 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     adapters: str = ""
     classes: int = 0
     ignore_index: int | None = None
+    class_weights: tuple[float, ...] = ()
     hyper: dict[str, float] = {}
+    forms: dict[str, str] = {}
     path: dict[str, int] = {}
     frozen: int = 0
     notes: tuple[str, ...] = ()
     head: HeadSpec | None = None
     parts: tuple[GradientPart, ...] = ()
+    optimizer_ns: int = 0
 
     @property
     def files(self) -> tuple[str, ...]:
-        whole = (self.gradient, self.evaluation, self.optimizer, self.merge, self.adapters)
+        whole = (self.gradient, self.evaluation, self.optimizer, self.step, self.merge, self.adapters)
         features = (self.head.features,) if self.head is not None else ()
-        return tuple(f for f in (*whole, *features, *(p.file for p in self.parts)) if f)
+        return tuple(dict.fromkeys(f for f in (*whole, *features, *(p.file for p in self.parts)) if f))

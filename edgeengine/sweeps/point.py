@@ -24,7 +24,8 @@ Planner = Callable[[Workload, str | None], Plan]
 @dataclass(frozen=True)
 class Question:
     """What is asked at every point. `planner` makes the plan for a workload on a device (by name; None: as the workload says);
-    it and all else here must be picklable, points are answered in other processes. A point is feasible if no task with a
+    it and all else here must be picklable, points are answered in other processes. `devices` identifies what is known of the
+    devices asked about, so that answers kept in a file are not taken for those of others. A point is feasible if no task with a
     deadline, training aside, misses more than `max_miss` of its jobs.
     """
 
@@ -37,6 +38,7 @@ class Question:
     seed: int = 0
     seeds: int = 1
     max_miss: float = 0.0
+    devices: str = ""
 
 
 def answer(question: Question, point: Point) -> Answer:

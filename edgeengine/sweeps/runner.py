@@ -87,7 +87,7 @@ def _pair(question: Question, point: Point) -> tuple[Point, Answer]:
 def _key(question: Question, point: Point) -> str:
     about = [
         edgeengine.__version__, question.workload.sha256, question.device, question.policy, question.times, question.seconds,
-        question.seed, question.seeds, question.max_miss, point,
+        question.seed, question.seeds, question.max_miss, question.devices, point,
     ]  # fmt: skip
     return hashlib.sha256(msgspec.json.encode(about)).hexdigest()
 

@@ -2,6 +2,7 @@
 
 from edgeengine.training.finetuning import FinetuneResult, finetune
 from edgeengine.training.graphs import StepRefused, StepResult
+from edgeengine.training.placed import On
 from edgeengine.training.serving import inference_session
 from edgeengine.training.step import MicroStep, PendingStep
 from edgeengine.training.trainer import Evaluation, Trainer
@@ -10,6 +11,7 @@ __all__ = [
     "Evaluation",
     "FinetuneResult",
     "MicroStep",
+    "On",
     "PendingStep",
     "StepRefused",
     "StepResult",

@@ -46,6 +46,14 @@ class Feeder:
             raise UserError(f"the model takes batches of {self.fixed_batch}: {examples} examples are no multiple of it")
         return [(at, min(at + size, examples)) for at in range(0, examples, size)]
 
+    def weight(self, label: np.ndarray) -> float:
+        """What examples with these labels count for in the mean loss."""
+        spec = self._spec
+        if not spec.classes or (spec.ignore_index is None and not spec.class_weights):
+            return float(len(label))
+        counted = label[label != spec.ignore_index] if spec.ignore_index is not None else label
+        return float(np.asarray(spec.class_weights)[counted].sum()) if spec.class_weights else float(counted.size)
+
     def feeds(
         self,
         values: Mapping[str, Value],
@@ -60,17 +68,22 @@ class Feeder:
         moved = {n: np.moveaxis(a, 0, axis) if (axis := self.axes.get(n)) else a for n, a in cut.items()}
         target = label[start:stop]
         _check_label(target, self._spec.label.dtype, self._spec.classes, self._spec.ignore_index)
-        known = {**held, **moved, self._spec.label.name: target}
-        for name, value in values.items():
-            if name not in known:
-                raise UserError(f"the training graphs read input {name!r}, which is not given; known are {', '.join(inputs)}")
-            shape = np.shape(known[name])
-            fits = len(shape) == len(value.shape) and all(
-                not isinstance(d, int) or d == s for d, s in zip(value.shape, shape, strict=True)
+        given = {**moved, self._spec.label.name: target}
+        for name, array in given.items():
+            if name in values:
+                _check_shape(name, array, values[name].shape)
+        missing = values.keys() - held.keys() - given.keys()
+        if missing:
+            raise UserError(
+                f"the training graphs read input {sorted(missing)[0]!r}, which is not given; known are {', '.join(inputs)}"
             )
-            if not fits:
-                raise UserError(f"{name!r} has shape {shape}, the training graphs want {tuple(value.shape)}")
-        return {n: known[n] for n in values}
+        return {n: given[n] if n in given else held[n] for n in values}
+
+
+def _check_shape(name: str, array: np.ndarray, wanted: Sequence[int | str | None]) -> None:
+    shape = np.shape(array)
+    if len(shape) != len(wanted) or any(isinstance(d, int) and d != s for d, s in zip(wanted, shape, strict=True)):
+        raise UserError(f"{name!r} has shape {shape}, the training graphs want {tuple(wanted)}")
 
 
 def _batch_axis(shape: Sequence[int | str | None], fixed_batch: int | None) -> int | None:

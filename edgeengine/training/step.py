@@ -27,17 +27,26 @@ class MicroStep:
         self.run()
 
 
+@dataclass(frozen=True)
+class MicroBatch:
+    """What the gradient graph is fed, of how many examples, and what they count for in the mean (see Gradients)."""
+
+    feeds: Arrays
+    examples: int
+    weight: float
+
+
 class PendingStep:
     """`micro_steps`, to be called in order, on any threads but one at a time; then `commit`, or `abandon` at any time before.
 
-    `batches` are the feeds of each micro-batch and how many examples it has; `put` replaces the state `before`.
+    `put` replaces the state `before`.
     """
 
     def __init__(
         self,
         graphs: StepGraphs,
         before: TrainingState,
-        batches: Sequence[tuple[Arrays, int]],
+        batches: Sequence[MicroBatch],
         lr: float,
         put: Callable[[TrainingState, TrainingState], None],
     ):
@@ -46,11 +55,10 @@ class PendingStep:
         self._total: Gradients | None = None
         self._made: tuple[TrainingState, StepResult] | None = None
         runs: list[tuple[str, int, Callable[[], None]]] = []
-        for feeds, examples in batches:
+        for batch in batches:
             for part, name in enumerate(graphs.names):
-                start = feeds if part == 0 else None
-                runs.append((name, examples, lambda p=part, s=start, e=examples: self._gradient(p, s, e)))  # type: ignore[misc]
-        runs.append(("optimizer", sum(e for _, e in batches), self._optimize))
+                runs.append((name, batch.examples, lambda p=part, b=batch: self._gradient(p, b)))  # type: ignore[misc]
+        runs.append(("optimizer", sum(b.examples for b in batches), self._optimize))
         self.micro_steps = tuple(
             MicroStep(name, examples, lambda i=i, run=run: self._turn(i, run))  # type: ignore[misc]
             for i, (name, examples, run) in enumerate(runs)
@@ -83,10 +91,10 @@ class PendingStep:
         run()
         self._done += 1
 
-    def _gradient(self, part: int, feeds: Arrays | None, examples: int) -> None:
-        self._tensors = self._graphs.run(part, self._tensors if feeds is None else feeds)
+    def _gradient(self, part: int, batch: MicroBatch) -> None:
+        self._tensors = self._graphs.run(part, self._tensors if part else batch.feeds)
         if part == len(self._graphs.names) - 1:
-            found, self._tensors = self._graphs.gradients(self._tensors, examples), {}
+            found, self._tensors = self._graphs.gradients(self._tensors, batch.weight), {}
             self._total = found if self._total is None else self._total + found
 
     def _optimize(self) -> None:

@@ -1,7 +1,7 @@
 """Train from a bundle: gradients, then the optimizer, then a commit that swaps the whole state at once.
 
-Two kinds of sessions: gradients where the caller's providers put them, the optimizer on the CPU with float32 master
-weights. `step` does it all; `begin` gives the same step as micro-steps, to whoever runs them between other work.
+Gradients run where the caller says, the optimizer on the CPU with float32 master weights: a whole step in float16 would
+lose small updates. `step` does it all; `begin` gives the same step as micro-steps, to whoever runs them between other work.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import onnxruntime as ort
 
 from edgeengine.bundle import Bundle
 from edgeengine.errors import InternalError, UserError
+from edgeengine.spec import Placement
 from edgeengine.training.feeding import Feeder, Value
-from edgeengine.training.graphs import CPU, Gradients, StepGraphs, StepResult, training_session
+from edgeengine.training.graphs import Gradients, StepGraphs, StepResult, training_session
+from edgeengine.training.placed import On
 from edgeengine.training.state import Arrays, TrainingState, start_of, training_spec
-from edgeengine.training.step import PendingStep
+from edgeengine.training.step import MicroBatch, PendingStep
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,9 @@ class Trainer:
 
     Inputs and labels have the examples along their first axis, also where the model has its batch along another.
 
-    `threads` are each session's; `providers` run the gradient graph (the CPU by default). `cut` runs it in the parts the
-    bundle has of it, whole otherwise. `state` continues from an earlier one. Raises UserError for a bundle without
-    training graphs.
+    `threads` are each session's. `on` runs the gradient graph elsewhere than on this process's CPU, in batches of a fixed
+    size; `cut` runs it in the parts the bundle has of it, whole otherwise. `state` continues from an earlier one. Raises
+    UserError for a bundle without training graphs, DeviceError where `on` does not take the gradient graph.
     """
 
     def __init__(
@@ -44,14 +46,14 @@ class Trainer:
         bundle: Bundle,
         *,
         threads: int = 1,
-        providers: tuple[str, ...] = CPU,
         cut: bool = False,
+        on: On | None = None,
         state: TrainingState | None = None,
     ):
         self.bundle, self.spec = bundle, training_spec(bundle)
         self.state = state or start_of(bundle)
-        self._providers, self._threads = providers, threads
-        self._graphs = StepGraphs(bundle, threads, providers, cut)
+        self._threads = threads
+        self._graphs = StepGraphs(bundle, threads, cut, on)
         self._feeder = Feeder(self.spec, self._graphs.inputs)
         self._evaluation: ort.InferenceSession | None = None
 
@@ -65,6 +67,11 @@ class Trainer:
         """The only batch size of the model, None where it is free."""
         return self._feeder.fixed_batch
 
+    @property
+    def placements(self) -> dict[str, Placement]:
+        """What a processor took of the gradient graph, by part; empty on this process's CPU."""
+        return self._graphs.placements
+
     def batch_axis(self, name: str) -> int | None:
         """Where the model has the batch of input `name`; None where that input has none."""
         return self._feeder.axes[name]
@@ -74,7 +81,7 @@ class Trainer:
         tensors = self._feeds(self._graphs.inputs, inputs, label, (0, len(label)))
         for part in range(len(self._graphs.names)):
             tensors = self._graphs.run(part, tensors)
-        return self._graphs.gradients(tensors, len(label))
+        return self._graphs.gradients(tensors, self._feeder.weight(label))
 
     def begin(
         self, inputs: Mapping[str, np.ndarray], label: np.ndarray, lr: float, micro_batch: int | None = None
@@ -82,17 +89,26 @@ class Trainer:
         """One optimizer step on a batch, nothing of it run yet, in micro-batches of at most `micro_batch` examples.
 
         Its micro-steps are, per micro-batch, the parts of the gradient graph, and at last the optimizer; see PendingStep. The
-        mean over micro-batches is weighted by their examples. Raises UserError for inputs or labels that do not fit.
+        mean over micro-batches is the batch's: weighted by their examples, or by the weights of their labels. Raises
+        UserError for inputs or labels that do not fit.
         """
         spans = self._feeder.spans(len(label), micro_batch)
-        batches = [(self._feeds(self._graphs.inputs, inputs, label, s), s[1] - s[0]) for s in spans]
+        batches = [
+            MicroBatch(self._feeds(self._graphs.inputs, inputs, label, s), s[1] - s[0], self._feeder.weight(label[slice(*s)]))
+            for s in spans
+        ]
         return PendingStep(self._graphs, self.state, batches, lr, self._replace)
 
     def step(self, inputs: Mapping[str, np.ndarray], label: np.ndarray, lr: float, micro_batch: int | None = None) -> StepResult:
-        """The step of `begin`, made and committed.
+        """The step of `begin`, made and committed; in a single run where the batch is a single one.
 
         Raises StepRefused for a loss or gradient that is not finite; then the state is as before.
         """
+        spans = self._feeder.spans(len(label), micro_batch)
+        if len(spans) == 1 and self._graphs.is_whole:
+            feeds = self._feeds(self._graphs.inputs, inputs, label, spans[0])
+            self.state, result = self._graphs.whole(self.state, feeds, lr)
+            return result
         pending = self.begin(inputs, label, lr, micro_batch)
         for run in pending.micro_steps:
             run()
@@ -110,7 +126,7 @@ class Trainer:
         if not stop:
             raise UserError(f"{len(label)} examples to evaluate: give at least {size}")
         if self._evaluation is None:
-            self._evaluation = training_session(self.bundle.path / self.spec.evaluation, self._threads, self._providers)
+            self._evaluation = training_session(self.bundle.path / self.spec.evaluation, self._threads)
         values = {i.name: i for i in self._evaluation.get_inputs()}
         loss = metric = 0.0
         for span in self._feeder.spans(stop, size):

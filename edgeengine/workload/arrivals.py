@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterator
-from itertools import count, cycle
+from itertools import count, cycle, groupby, repeat, takewhile
+from operator import itemgetter
 from pathlib import Path
 
 from edgeengine.errors import UserError
@@ -19,22 +20,20 @@ def release_times(task: Task, seed: int = 0) -> Iterator[int]:
     """
     arrivals = task.arrivals
     if task.period_ns is not None:
-        yield from _periodic(task, random.Random(f"jitter:{seed}:{task.name}"))
-    elif arrivals is None:
-        return
-    elif arrivals.trace is not None:
-        yield from sorted(_read_trace(Path(arrivals.trace)))
-    else:
-        rng = random.Random(f"arrivals:{arrivals.seed + seed}:{task.name}")
-        yield from _poisson(arrivals.poisson, rng) if arrivals.poisson is not None else _bursty(arrivals.bursty or (), rng)
+        return _periodic(task, task.period_ns, random.Random(f"jitter:{seed}:{task.name}"))
+    if arrivals is None:
+        return iter(())
+    if arrivals.trace is not None:
+        return iter(sorted(_read_trace(Path(arrivals.trace))))
+    rng = random.Random(f"arrivals:{arrivals.seed + seed}:{task.name}")
+    return _poisson(arrivals.poisson, rng) if arrivals.poisson is not None else _bursty(arrivals.bursty or (), rng)
 
 
-def _periodic(task: Task, rng: random.Random) -> Iterator[int]:
-    jitter_ns, period_ns = round(task.jitter_ms * NS_PER_MS), task.period_ns or 0
-    for index in count():
-        # rate_hz = 30 has no whole period in ns: multiply first, so that it does not drift.
-        nominal_ns = round(index * 1e9 / task.rate_hz) if task.rate_hz is not None else index * period_ns
-        yield nominal_ns + (rng.randrange(jitter_ns + 1) if jitter_ns else 0)
+def _periodic(task: Task, period_ns: int, rng: random.Random) -> Iterator[int]:
+    rate_hz, jitter_ns = task.rate_hz, round(task.jitter_ms * NS_PER_MS)
+    # rate_hz = 30 has no whole period in ns: multiply first, so that it does not drift.
+    nominal = count(0, period_ns) if rate_hz is None else (round(index * 1e9 / rate_hz) for index in count())
+    return (ns + rng.randrange(jitter_ns + 1) for ns in nominal) if jitter_ns else nominal
 
 
 def _poisson(rate_hz: float, rng: random.Random) -> Iterator[int]:
@@ -84,27 +83,26 @@ def _read_trace(file: Path) -> list[int]:
 class Releases:
     """The releases of all tasks with release < `stop_ns`, merged in time order (ties: order of the tasks).
 
-    `seed` is the run's: other seeds draw other jitter and other irregular arrivals.
+    `seed` is the run's: other seeds draw other jitter and other irregular arrivals. `next_ns` is the next nominal release; None
+    when there are no more.
     """
 
+    next_ns: int | None
+
     def __init__(self, workload: Workload, stop_ns: int | None, seed: int = 0):
-        self._stop_ns = stop_ns
-        self._heap: list[tuple[int, int, int, str, Iterator[int]]] = []
+        patterns = []
         for position, task in enumerate(workload.tasks):
-            self._push(position, 0, task.name, release_times(task, seed))
+            times = release_times(task, seed)
+            times = times if stop_ns is None else takewhile(stop_ns.__gt__, times)
+            patterns.append(zip(times, repeat(position), zip(repeat(task.name), count())))
+        self._instants = groupby(heapq.merge(*patterns), key=itemgetter(0))
+        self.next_ns, self._due = next(self._instants, NONE)
 
-    def _push(self, position: int, index: int, name: str, times: Iterator[int]) -> None:
-        release_ns = next(times, None)
-        if release_ns is not None and (self._stop_ns is None or release_ns < self._stop_ns):
-            heapq.heappush(self._heap, (release_ns, position, index, name, times))
+    def pop(self) -> list[tuple[str, int]]:
+        """(task, index) of all releases at `next_ns`, which moves on."""
+        due = [job for _, _, job in self._due]
+        self.next_ns, self._due = next(self._instants, NONE)
+        return due
 
-    @property
-    def next_ns(self) -> int | None:
-        """The next nominal release; None when there are no more."""
-        return self._heap[0][0] if self._heap else None
 
-    def pop(self) -> tuple[int, str, int]:
-        """(release_ns, task, index) of the next release."""
-        release_ns, position, index, name, times = heapq.heappop(self._heap)
-        self._push(position, index + 1, name, times)
-        return release_ns, name, index
+NONE: tuple[None, Iterator[tuple[int, int, tuple[str, int]]]] = (None, iter(()))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from edgeengine.errors import UserError
 from edgeengine.spec import parse_shape
+from edgeengine.workload.band import band_workload
+from edgeengine.workload.disb import disb_workload
 from edgeengine.workload.task import NS_PER_MS, Arrivals, Task, Workload
 from edgeengine.workload.xr import xr_workload
 
 XR = "xr:"
+READY: dict[str, Callable[[str], Workload]] = {XR: xr_workload, "disb:": disb_workload, "band:": band_workload}
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -22,14 +25,15 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load_workload(path: str | Path) -> Workload:
-    """Read the TOML file at `path`; models, traces and inputs are resolved against its folder. "xr:NAME" is XRBench's scenario
-    of that name, on a described device (see workload.xr).
+    """Read the TOML file at `path`; models, traces and inputs are resolved against its folder. Published ones are ready by name,
+    on a described device: "xr:vr_gaming" (see workload.xr), "disb:A" (workload.disb), "band:sample" (workload.band).
 
     Raises UserError for anything that could not run: unknown keys, negative times, duplicate names, unknown or circular
     `after`, missing models.
     """
-    if str(path).startswith(XR):
-        return xr_workload(str(path).removeprefix(XR))
+    for prefix, make in READY.items():
+        if str(path).startswith(prefix):
+            return make(str(path).removeprefix(prefix))
     file = Path(path)
     try:
         raw = file.read_bytes()

@@ -10,12 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
 from edgeengine.errors import UserError
 from edgeengine.spec.device import DeviceProfile, ProcessorProfile, Speed
 from edgeengine.workload.task import Task, Workload
+
+T = TypeVar("T")
 
 RUN_MS = 700  # the length of XRBench's runs
 
@@ -75,12 +78,15 @@ class Rates:
     slower: Mapping[tuple[str, str], float] = field(default_factory=dict)
     overhead_ms: Mapping[str, float] = field(default_factory=dict)
 
+    def dense_ms(self, mega_macs: float) -> dict[str, float]:
+        """Latency by processor, for a model of so many multiply-accumulates (millions) that runs everywhere."""
+        return {p: mega_macs / 1e3 / rate + self.overhead_ms.get(p, 0.0) for p, rate in self.tera_macs_s.items()}
+
+    def energy_mj(self, latency_ms: Mapping[str, float]) -> dict[str, float]:
+        return {p: ms * self.watts[p] for p, ms in latency_ms.items()}
+
     def latency_ms(self, model: str) -> dict[str, float]:
-        plain = {
-            p: MEGA_MACS[model] / 1e3 / rate + self.overhead_ms.get(p, 0.0)
-            for p, rate in self.tera_macs_s.items()
-            if (model, p) not in self.unsupported
-        }
+        plain = {p: ms for p, ms in self.dense_ms(MEGA_MACS[model]).items() if (model, p) not in self.unsupported}
         return {p: plain["cpu"] * self.slower[model, p] if (model, p) in self.slower else ms for p, ms in plain.items()}
 
 
@@ -97,11 +103,11 @@ def xr_workload(scenario: str, device: str | Rates = "a", *, scale: float = 1.0,
 
     Energies (mJ) are latency x watts. Raises UserError for an unknown scenario or device.
     """
-    rates = _known(DEVICES, device, "XR device") if isinstance(device, str) else device
+    rates = known_rates(device)
     latency = {
-        m.name: {p: ms * scale for p, ms in rates.latency_ms(m.name).items()} for m in _known(SCENARIOS, scenario, "scenario")
+        m.name: {p: ms * scale for p, ms in rates.latency_ms(m.name).items()} for m in known(SCENARIOS, scenario, "scenario")
     }
-    energy = {name: {p: ms * rates.watts[p] for p, ms in by.items()} for name, by in latency.items()}
+    energy = {name: rates.energy_mj(by) for name, by in latency.items()}
     return workload_of(scenario, latency, energy, segments=segments)
 
 
@@ -124,9 +130,14 @@ def workload_of(
             energy_mj=dict(energy_mj[m.name]),
             segments=segments,
         )
-        for m in _known(SCENARIOS, scenario, "scenario")
+        for m in known(SCENARIOS, scenario, "scenario")
     )
-    return Workload(tasks=tasks, path=f"xr:{scenario}", sha256=hashlib.sha256(msgspec.json.encode(tasks)).hexdigest())
+    return ready_workload(f"xr:{scenario}", tasks)
+
+
+def ready_workload(path: str, tasks: tuple[Task, ...]) -> Workload:
+    """One that comes from no file: `path` is its name, its identity that of its tasks."""
+    return Workload(tasks=tasks, path=path, sha256=hashlib.sha256(msgspec.json.encode(tasks)).hexdigest())
 
 
 def rates_of(device: DeviceProfile) -> Rates:
@@ -149,10 +160,16 @@ def rates_of(device: DeviceProfile) -> Rates:
 
 def line_of(processor: ProcessorProfile) -> Speed | None:
     """The speed whose line stands for the processor where nothing but MACs is known."""
-    return next((s for k in ("float", "int8") if (s := processor.speed.get(k)) is not None and s.rate is not None), None)
+    return next((s for k in ("float", "int8") if (s := processor.speed.get(k)) is not None and s.has_line), None)
 
 
-def _known(table, name: str, what: str):  # type: ignore[no-untyped-def]
+def known_rates(device: str | Rates) -> Rates:
+    """Raises UserError for an unknown name."""
+    return device if isinstance(device, Rates) else known(DEVICES, device, "XR device")
+
+
+def known(table: Mapping[str, T], name: str, what: str) -> T:
+    """Raises UserError, naming the known ones, for a name that is not in the table."""
     if name not in table:
         raise UserError(f"there is no {what} {name!r}; choose one of {', '.join(table)}")
     return table[name]

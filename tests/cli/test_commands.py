@@ -165,6 +165,15 @@ def test_xr_scenarios_are_scored(cli: Any) -> None:
     assert unknown.code == 2 and "vr_gaming" in unknown.err
 
 
+@pytest.mark.parametrize("name", ["disb:A", "disb:E", "band:sample"])
+def test_published_workloads_are_simulated_by_name(cli: Any, name: str) -> None:
+    done = cli("simulate", name, "--seconds", "0.2", "--policy", "price", "--json")
+    assert done.code == 0, done.err
+    assert [r["task"] for r in json.loads(done.out)["tasks"]] == [t.name for t in load_workload(name).tasks]
+    wrong = cli("simulate", f"{name.partition(chr(58))[0]}:nothing")
+    assert wrong.code == 2 and "choose one of" in wrong.err
+
+
 def test_admission_names_what_would_make_it_fit(cli: Any, tmp_path: Path) -> None:
     camera = {"name": "camera", "latency_ms": {"npu": 2}, "period_ms": 10, "criticality": "high"}
     (tmp_path / "w.toml").write_bytes(toml(camera))

@@ -150,6 +150,17 @@ def test_sweep_over_devices_and_modes(cli: Any, bundles: dict[str, Bundle], tmp_
     assert feasible.keys() == {"pi4", "jetson-nano:5w", "hailo-8"} and not feasible["hailo-8"]
 
 
+def test_answers_kept_for_a_device_are_not_taken_for_those_of_another_by_that_name(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_bytes(toml({"name": "t", "period_ms": 10, "latency_ms": {"cpu": 3, "npu": 3}}))
+    sweep = ("simulate", "w.toml", "--sweep", "device=board.toml", "--kept", "kept.jsonl", "--seconds", "0.1", "--json")
+    kept = []
+    for text in (BOARD + CPU, BOARD + CPU, (BOARD + CPU).replace("rate = { value = 10.0", "rate = { value = 20.0")):
+        (tmp_path / "board.toml").write_text(text)
+        assert cli(*sweep).code == 0
+        kept.append(len((tmp_path / "kept.jsonl").read_text().splitlines()))
+    assert kept == [1, 1, 2]
+
+
 def test_stated_latencies_on_a_described_device_keep_its_effects(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_bytes(toml({"name": "t", "period_ms": 10, "latency_ms": {"npu": 3}}))
     planned = json.loads(cli("plan", "w.toml", "--device", PHONE, "--json").out)

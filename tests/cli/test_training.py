@@ -30,6 +30,8 @@ def test_two_moons_are_learned_and_served(moons: tuple[np.ndarray, np.ndarray], 
     report = msgspec.json.decode(made.out)
     assert len(report["parameters"]) == 8 and report["operators_on_path"]["Gelu"] == 2
     assert "before the final Softmax" in made.err
+    assert [m["name"] for m in report["micro_steps"]] == ["gradient", "optimizer"]
+    assert all(m["latency_ms"] > 0 for m in report["micro_steps"])
     done = cli("finetune", "mlp.edge", "--data", "moons.npz", "--steps", 300, "--lr", 0.01, "--json")
     assert done.code == 0, done.err
     result = msgspec.json.decode(done.out)
@@ -63,8 +65,11 @@ BAD = {
     "unknown parameter": (["trainable", "mlp.onnx", "-o", "new.edge", "--train", "fc.weight"], "fc.weight"),
     "unknown loss": (["trainable", "mlp.onnx", "-o", "new.edge", "--loss", "hinge"], "hinge"),
     "unknown batch norm": (["trainable", "mlp.onnx", "-o", "new.edge", "--batch-norm", "on"], "on"),
+    "micro-batch": (["trainable", "mlp.onnx", "-o", "new.edge", "--micro-batch", "0"], "--micro-batch 0"),
+    "micro-step": (["trainable", "mlp.onnx", "-o", "new.edge", "--max-micro-step-ms", "0.0001"], "parts under 0.0001 ms"),
     "class weights": (["trainable", "mlp.onnx", "-o", "new.edge", "--class-weights", "a,b"], "a,b"),
-    "no bundle": (["finetune", "none.edge", "--data", "moons.npz"], "none.edge"),
+    "no bundle": (["finetune", "none.edge", "--data", "moons.npz"], "edgeengine trainable MODEL.onnx -o none.edge"),
+    "a model, no bundle": (["finetune", "mlp.onnx", "--data", "moons.npz"], "edgeengine trainable"),
     "no data": (["finetune", "mlp.edge", "--data", "none.npz"], "none.npz"),
     "no steps": (["finetune", "mlp.edge", "--data", "moons.npz", "--steps", "0"], "steps 0"),
     "label out of range": (["finetune", "mlp.edge", "--data", "far.npz"], "out of range"),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import onnx.defs
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from edgeengine.devices import list_profiles, load_profile
 from edgeengine.devices.profile_file import to_toml
@@ -137,6 +139,23 @@ def test_figure_that_cannot_be_right_is_one_line_with_file_and_key(own: Path, ol
     with pytest.raises(UserError) as e:
         load_profile("acme/board")
     assert "board.toml" in str(e.value) and where in str(e.value) and "\n" not in str(e.value)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_profile_is_the_users_error(tmp_path: Path, data: st.DataObject) -> None:
+    """Whatever stands in the file: it is read, or refused by name in one line."""
+    text = bytearray((ROOT / "profiles/nvidia/jetson-nano.toml").read_bytes())
+    put = st.binary(max_size=4) | st.sampled_from([b"0", b"-", b"nan", b"1e400"])
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        text[at : at + data.draw(st.integers(0, 12))] = data.draw(put)
+    file = tmp_path / "damaged.toml"
+    file.write_bytes(text)
+    try:
+        read_profile(file)
+    except UserError as e:
+        assert "damaged.toml" in str(e) and "\n" not in str(e)
 
 
 def test_every_profile_survives_writing_and_reading(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from edgeengine.devices.providers.null import NullProvider
 from edgeengine.engine import Engine
 from edgeengine.events import AnyAction, Hold, LogLine, Time, Wake, dump_log
+from edgeengine.planning.admission import admit
 from edgeengine.scheduling import make_policy
 from edgeengine.scheduling.policies.edf import Edf
 from edgeengine.simulation import Median, simulate
@@ -111,6 +112,18 @@ def test_live_and_simulated_logs_are_equal_when_a_policy_waits() -> None:
         {"name": "x", "period_ms": 5, "latency_ms": {"a": 2, "b": 3}}, {"name": "y", "rate_hz": 60, "latency_ms": {"a": 4}}
     )
     assert_twins(tasks, plan(tasks, (processor("a"), processor("b"))), Pausing, 0.3)
+
+
+@pytest.mark.parametrize("policy", ["edf", "price"])
+def test_live_and_simulated_logs_are_equal_under_a_timetable(policy: str) -> None:
+    tasks = workload(
+        {"name": "quick", "period_ms": 10, "latency_ms": {"p": 3}},
+        {"name": "long", "period_ms": 20, "latency_ms": {"p": 8}},
+        {"name": "train", "kind": "train", "latency_ms": {"p": 0.5}},
+    )
+    admitted = admit(tasks, plan(tasks, (processor("p"),)), margin=1.0)
+    assert admitted.timetable is not None
+    assert_twins(tasks, admitted, lambda: make_policy(policy), 0.2)
 
 
 def test_log_of_a_live_run_replays_in_a_fresh_scheduler() -> None:

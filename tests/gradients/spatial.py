@@ -62,7 +62,7 @@ def convolutions() -> Iterator[Case]:
             *(
                 ["columns", "channels", "taps"]
                 if group == 1
-                else ["taps_depthwise", "columns_depthwise"]
+                else ["taps_depthwise", "columns_depthwise", "rows_depthwise"]
                 if group == channels == outputs
                 else []
             ),
@@ -165,6 +165,28 @@ def pools() -> Iterator[Case]:
         lambda x: F.max_pool2d(x, 2, 2, dilation=2),
         {"kernel_shape": (2, 2), "strides": (2, 2), "dilations": (2, 2)},
         name="MaxPool dilated",
+    )
+    for form, size in itertools.product(("resize", "matmul", "spread"), ((8, 6), (10,))):
+        kernel, largest = (2,) * len(size), F.max_pool2d if len(size) == 2 else F.max_pool1d
+        yield one(
+            "MaxPool",
+            {"X": normal(2, 3, *size)},
+            lambda x, f=largest: f(x, 2),
+            {"kernel_shape": kernel, "strides": kernel},
+            name=f"MaxPool {size} {form}",
+            forms={"repeat": form},
+            batch=("X",),
+        )
+    yield Case(
+        "Relu read by MaxPool and Add",
+        [
+            ("Relu", ["X"], ["R"], {}),
+            ("MaxPool", ["R"], ["P"], {"kernel_shape": (2, 2), "strides": (2, 2)}),
+            ("ReduceMean", ["R"], ["M"], {}),
+            ("Add", ["P", "M"], ["Y"], {}),
+        ],
+        {"X": normal(2, 3, 8, 8)},
+        lambda X: F.max_pool2d(X.relu(), 2) + X.relu().mean(),
     )
     yield Case(
         "MaxPool after Relu",

@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from edgeengine.gradients import Request, build_trainable
 from edgeengine.graph import child
@@ -33,6 +35,42 @@ def here() -> Iterator[None]:
         for module in ("shapes", "build"):
             patch.setattr(f"edgeengine.graph.{module}.run_in_child", lambda job, values, result, what: child.execute(job, values))
         yield
+
+
+def test_embedding_trains_a_new_head_on_it(tmp_path: Path) -> None:
+    """A classifier appended to the downloaded wake-word embedding: it alone trains, the trunk's gradients are never made."""
+    proto = onnx.load(model_file("embedding"))
+    graph = proto.graph
+    size = 96
+    rng = np.random.default_rng(0)
+    graph.initializer.extend(
+        [
+            numpy_helper.from_array((rng.standard_normal((size, 2)) / np.sqrt(size)).astype(np.float32), "head_weight"),
+            numpy_helper.from_array(np.zeros(2, np.float32), "head_bias"),
+            numpy_helper.from_array(np.array([-1, size]), "head_shape"),
+        ]
+    )
+    old = graph.output[0].name
+    graph.node.extend(
+        [
+            helper.make_node("Reshape", [old, "head_shape"], ["head_flat"], name="head_flat"),
+            helper.make_node("Gemm", ["head_flat", "head_weight", "head_bias"], ["head"], name="head"),
+        ]
+    )
+    del graph.output[:]
+    graph.output.append(helper.make_tensor_value_info("head", TensorProto.FLOAT, ["batch", 2]))
+    onnx.save(proto, tmp_path / "m.onnx")
+    bundle = build_trainable(tmp_path / "m.onnx", tmp_path / "m.edge", Request(train="head"), parts=1)
+    trainer = Trainer(bundle)
+    assert {p.name for p in trainer.spec.parameters} == {"head_weight", "head_bias"}
+    assert "Conv" not in trainer.spec.path
+    (name,) = trainer.inputs
+    dims = bundle.manifest.shapes[name]
+    label = np.arange(8) % 2
+    x = (rng.standard_normal((8, *dims[1:])) + 3 * label.reshape(-1, *[1] * (len(dims) - 1))).astype(np.float32)
+    losses = [trainer.step({name: x}, label, 0.01).loss for _ in range(30)]
+    assert losses[-1] < 0.1 * losses[0], losses
+    assert trainer.evaluate({name: x}, label).metric == 1.0
 
 
 @pytest.mark.parametrize("short", RUNS)

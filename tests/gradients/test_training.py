@@ -104,8 +104,14 @@ def test_lora_starts_as_the_model_and_merges_into_its_weights(tmp_path: Path) ->
     assert trainer.evaluate(examples.inputs, examples.label).metric == accuracy
 
 
-def test_micro_batches_make_the_step_of_the_whole_batch(tmp_path: Path) -> None:
-    bundle, examples = bundle_of(tmp_path, optimizer="sgd"), moons(10)
+WEIGHINGS = (LossOptions(), LossOptions(ignore_index=1), LossOptions((0.2, 3.0)), LossOptions((0.2, 3.0), 0.1, -1))
+
+
+@pytest.mark.parametrize("options", WEIGHINGS)
+def test_micro_batches_make_the_step_of_the_whole_batch(options: LossOptions, tmp_path: Path) -> None:
+    bundle, examples = bundle_of(tmp_path, optimizer="sgd", options=options), moons(10)
+    examples.label[4:8] = 1  # a micro-batch of one class, ignored in one of the weighings
+    examples.label[0] = 0
     whole, parts = Trainer(bundle), Trainer(bundle)
     a, b = whole.step(examples.inputs, examples.label, 0.1), parts.step(examples.inputs, examples.label, 0.1, micro_batch=4)
     assert a.loss == pytest.approx(b.loss, rel=1e-6)
@@ -228,6 +234,30 @@ REFUSED: dict[str, tuple[onnx.ModelProto, dict[str, object], str]] = {
         ),
         {},
         "training form",
+    ),
+    "batch normalization in training form": (
+        _model(
+            [
+                NODE("MatMul", ["x", "w"], ["h"]),
+                NODE("BatchNormalization", ["h", "one", "one", "one", "one"], ["y", "m", "s"], name="norm", training_mode=1),
+            ],
+            {**W, "one": np.ones(2, np.float32)},
+        ),
+        {},
+        "'norm' is in training form",
+    ),
+    "equal statistics joined by the exporter": (
+        _model(
+            [
+                NODE("Identity", ["zero"], ["mean"]),
+                NODE("MatMul", ["x", "w"], ["h"]),
+                NODE("BatchNormalization", ["h", "one", "zero", "mean", "one2"], ["n"], name="norm"),
+                NODE("MatMul", ["n", "v"], ["y"]),
+            ],
+            {**W, "one": np.ones(2, np.float32), "zero": np.zeros(2, np.float32), "one2": np.ones(2, np.float32)},
+        ),
+        {"update_statistics": True},
+        "'mean' is a copy that the exporter made",
     ),
     "no float weights": (
         _model(

@@ -7,18 +7,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from edgeengine.planning.admission import admit
 from edgeengine.planning.response_time import Chain, Stage, analyse
 from edgeengine.scheduling import make_policy
-from edgeengine.simulation import simulate
+from edgeengine.simulation import Worst, simulate
 from edgeengine.spec import Latency, Plan
 from edgeengine.spec.effects import Effects, Link
 from edgeengine.workload import Workload
 from tests.builders import MS, PROCESSORS, plan, processor, workload, workloads
-from tests.scheduling.driver import Driver
+from tests.scheduling.driver import Driver, replay
 
 MARGIN = 1.2
 
@@ -105,7 +105,7 @@ def test_long_step_is_taken_from_a_task_that_has_another_way() -> None:
 def test_taken_processor_names_the_rate_that_fits() -> None:
     tasks = workload(
         {"name": "a", "period_ms": 10, "deadline_ms": 9, "latency_ms": {"p": 3}},
-        {"name": "b", "period_ms": 10, "latency_ms": {"p": 3}},
+        {"name": "b", "period_ms": 10, "latency_ms": {"p": 7}, "segments": 2},
     )
     found = verdicts(tasks)
     assert found["a"][0] == "guaranteed" and found["b"][0] == "best effort"
@@ -204,7 +204,8 @@ def test_background_does_not_keep_a_guarantee_against_a_high_task() -> None:
     done = simulate(tasks, admitted, make_policy("edf"), UpToTheBound(1), stop_ns=1000 * MS)
     ends = {(j.task.name, j.outcome, j.cause) for j in done.jobs}
     assert ends == {("high", "met", ""), ("slow", "rejected", "refused by admission"), ("after", "dropped", "parent")}
-    elsewhere = workload(high, slow | {"latency_ms": {"p": 30, "q": 95}})
+    after = {"name": "after", "after": "slow", "criticality": "background", "latency_ms": {"q": 1}}
+    elsewhere = workload(high, slow | {"latency_ms": {"p": 30, "q": 95}}, after)
     admitted = admit(elsewhere, plan(elsewhere))
     assert admitted.task("high").verdict == "guaranteed"
     assert {s.processor for s in admitted.task("slow").steps} == {"q"}
@@ -218,3 +219,60 @@ def test_less_critical_tasks_keep_their_guarantees_where_ousting_them_would_not_
     )
     found = verdicts(tasks)
     assert {found["high"][0], found["more"][0]} == {"refused"} and found["small"][0] == "guaranteed"
+
+
+NEEDS_FORESIGHT = (
+    {"name": "quick", "period_ms": 10, "latency_ms": {"p": 3}},
+    {"name": "long", "period_ms": 20, "latency_ms": {"p": 8}},
+)
+
+
+def test_timetable_guarantees_what_priorities_cannot() -> None:
+    """Once the long one runs, the quick one waits up to 8 ms and ends after 10: it fits if nobody begins before its time."""
+    tasks = workload(*NEEDS_FORESIGHT, {"name": "more", "period_ms": 40, "latency_ms": {"p": 6}, "segments": 2})
+    admitted = admit(tasks, plan(tasks), margin=1.0)
+    assert admitted.timetable is not None and admitted.timetable.cycle_ns == 40 * MS
+    assert {t.verdict for t in admitted.tasks} == {"guaranteed"}
+    assert "by a timetable of 40 ms" in admitted.tasks[0].reason
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), policy=st.sampled_from(["edf", "price"]), seed=st.integers(0, 5))
+def test_timetables_hold_beside_other_work_and_whatever_ends_early(data: Any, policy: str, seed: int) -> None:
+    tables = [
+        {
+            "name": f"t{i}",
+            "period_ms": data.draw(st.sampled_from([10, 20, 40])),
+            "latency_ms": {p: data.draw(st.sampled_from([0.5, 1, 3])) for p in data.draw(st.sampled_from(["a", "b", "ab"]))},
+            "segments": data.draw(st.integers(1, 2)),
+        }
+        for i in range(data.draw(st.integers(0, 3)))
+    ]
+    tables += [
+        {"name": "quick", "period_ms": 10, "latency_ms": {"a": data.draw(st.sampled_from([2, 2.5]))}},
+        {"name": "long", "period_ms": 20, "latency_ms": {"a": data.draw(st.sampled_from([6.5, 7]))}},
+    ]
+    others = [
+        {"name": "train", "kind": "train", "latency_ms": {"a": 0.2, "b": 0.4}},
+        {"name": "poisson", "arrivals": {"poisson": 60}, "deadline_ms": 30, "latency_ms": {"a": 0.2, "b": 0.5}},
+    ]
+    tasks = workload(*tables, *others)
+    planned = plan(tasks, (processor("a", "core0"), processor("b", "core1")))
+    admitted = admit(tasks, planned, margin=MARGIN)
+    event(f"timetable: {admitted.timetable is not None}")
+    done = simulate(tasks, admitted, make_policy(policy), UpToTheBound(seed), stop_ns=200 * MS, seed=seed, keep_log=True)
+    response = {t.task: t.guarantee.response_ns for t in admitted.tasks if t.guarantee is not None}
+    for job in done.jobs:
+        if job.task.name in response:
+            assert job.outcome == "met", f"{job} {job.cause}"
+            assert job.finish_ns is not None and job.finish_ns - job.release_ns <= response[job.task.name]
+    assert replay(tasks, admitted, make_policy(policy), done.log or []) == [line.actions for line in done.log or []]
+
+
+def test_work_without_a_guarantee_runs_in_the_gaps_of_a_timetable() -> None:
+    tasks = workload(*NEEDS_FORESIGHT, {"name": "more", "period_ms": 40, "latency_ms": {"p": 6}, "segments": 2},
+                     {"name": "train", "kind": "train", "latency_ms": {"p": 0.5}})  # fmt: skip
+    admitted = admit(tasks, plan(tasks), margin=1.0)
+    assert admitted.timetable is not None
+    done = simulate(tasks, admitted, make_policy("edf"), Worst(), stop_ns=400 * MS)
+    assert sum(j.task.name == "train" and j.outcome == "met" for j in done.jobs) > 20

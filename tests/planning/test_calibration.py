@@ -20,17 +20,14 @@ HEAD = "processor,precision,model,model_key,gmacs,batch,latency_ms\n"
 
 
 def expected_ms(macs: float) -> float:
-    found = from_macs(macs, NPU)
-    assert found is not None
-    return found.median_ns / 1e6
+    return from_macs(macs, NPU).median_ns / 1e6
 
 
 @given(st.floats(0.05, 20), st.lists(st.floats(1e7, 2e10), min_size=1, max_size=6))
 def test_a_device_that_is_so_many_times_as_fast_is_found_to_be(factor: float, macs: list[float]) -> None:
     anchors = [Anchor("npu", "float", m, expected_ms(m) / factor, "") for m in macs]
     made = next(p for p in calibrated(anchors, LIKE, "new", "a.csv").processor if p.name == "npu").speed["float"]
-    again = from_macs(5e8, made)
-    assert again is not None and again.median_ns / 1e6 == pytest.approx(expected_ms(5e8) / factor, rel=1e-6)
+    assert from_macs(5e8, made).median_ns / 1e6 == pytest.approx(expected_ms(5e8) / factor, rel=1e-6)
     assert made.rate is not None and made.rate.status == "fitted" and made.measured == len(macs)
 
 
@@ -51,6 +48,8 @@ def test_what_was_not_measured_says_so() -> None:
 def test_kind_stands_for_all_processors_of_it_and_a_name_for_its_own() -> None:
     made = calibrated([Anchor("cpu", "float", 1e9, 1.0, "")], LIKE, "new", "a.csv")
     assert {p.name for p in made.processor if p.speed["float"].measured} == {"cpu-prime", "cpu-big", "cpu-all"}
+    made = calibrated([Anchor("cpu", "float", 1e9, 1.0, "", threads=4)], LIKE, "new", "a.csv")
+    assert {p.name for p in made.processor if p.speed["float"].measured} == {"cpu-big"}
     made = calibrated([Anchor("cpu-prime", "float", 1e9, 1.0, "")], LIKE, "new", "a.csv")
     assert {p.name for p in made.processor if p.speed["float"].measured} == {"cpu-prime"}
 

@@ -210,3 +210,12 @@ def test_row_that_cannot_be_read_is_named(file: Path) -> None:
     db.close()
     with pytest.raises(UserError, match="holds a row that cannot be read"):
         store.rows()
+
+
+def test_predicted_and_estimated_rows_of_described_devices_are_not_kept(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "profile.sqlite")
+    for ended in ("predicted", "estimated"):
+        row = msgspec.structs.replace(ROW, ended=ended, measured_at="9999")
+        assert store.merge([row], []) == 0 and not row.measured
+        with pytest.raises(InternalError):
+            store.put([row])

@@ -277,7 +277,7 @@ def test_estimate_changes_the_choice_of_processor() -> None:
     ("actions", "what"),
     [
         ([Start("t", 9, "s0_1", "p")], "not ready"),
-        ([Start("t", 0, "s0_1", "nowhere")], "not ready"),
+        ([Start("t", 0, "s0_1", "nowhere")], "does not allow"),
         ([Start("t", 0, "s1_2", "p")], "does not allow"),
         ([Start("t", 0, "nothing", "p")], "does not allow"),
         ([Start("t", 0, "s0_1", "r")], "does not allow"),

@@ -121,7 +121,7 @@ def test_first_run_of_each_subgraph_on_each_processor_is_longer() -> None:
 def test_device_profile_says_what_effects_there_are() -> None:
     pi = effects_of(load_profile("pi4"))
     assert pi.slowdown["cpu0"].keys() == {"cpu1", "cpu2", "cpu3", "gpu"} and pi.slowdown["cpu-all"].keys() == {"gpu"}
-    assert pi.first_run["cpu0"] == 7.0 and not pi.throttle
+    assert pi.first_run["cpu0"] == 4.6 and not pi.throttle
     phone = load_profile("snapdragon-8-gen-3")
     effects = effects_of(phone)
     assert effects.throttle.keys() == {p.name for p in phone.processors}
@@ -139,7 +139,7 @@ def test_mode_slows_and_switches_off() -> None:
         load_profile("jetson-nano:6w")
 
 
-@given(st.integers(1000, 10**6), st.floats(1.01, 50), st.integers(1, 10**9))
+@given(st.integers(1000, 10**6), st.floats(1.01, 50), st.integers(100_000, 10**9))
 def test_spread_has_the_quantiles_of_the_tail_and_rises(runs: int, most: float, median_ns: int) -> None:
     def figure(value: float) -> Figure:
         return Figure(value, "times", "made up", "guessed")

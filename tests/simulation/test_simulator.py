@@ -53,6 +53,8 @@ def test_nothing_is_lost_and_nothing_held_twice(tasks: Workload, policy: str, se
     assert replay(tasks, planned, make_policy(policy), log, seed) == [line.actions for line in log]
     again = simulate(tasks, planned, make_policy(policy), Sampled(seed), stop_ns=stop_ns, seed=seed, keep_log=True)
     assert dump_log(log) == dump_log(again.log or [])
+    bare = simulate(tasks, planned, make_policy(policy), Sampled(seed), stop_ns=stop_ns, seed=seed)  # by objects, not by name
+    assert (jobs_csv(bare.jobs), bare.released, bare.end_ns) == (jobs_csv(done.jobs), done.released, done.end_ns)
 
 
 def check_conserved(tasks: Workload, done: Simulation, stop_ns: int, seed: int) -> None:
@@ -61,8 +63,8 @@ def check_conserved(tasks: Workload, done: Simulation, stop_ns: int, seed: int) 
     releases = Releases(tasks, stop_ns, seed)
     certain = {t.name for t in tasks.tasks if t.probability >= 1}
     while releases.next_ns is not None:
-        _, name, index = releases.pop()
-        assert name not in certain or (name, index) in ends, f"{name}#{index} never ended"
+        for name, index in releases.pop():
+            assert name not in certain or (name, index) in ends, f"{name}#{index} never ended"
     logged = {(e.task, e.index) for e in (line.event for line in done.log or []) if isinstance(e, Released)}
     assert all(key in ends for key in logged if key[0] in certain)
     for row in task_rows(tasks, done.jobs, done.released):

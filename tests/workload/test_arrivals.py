@@ -91,8 +91,7 @@ def popped(releases: Releases) -> list[tuple[int, str, int]]:
     found = []
     while releases.next_ns is not None:
         next_ns = releases.next_ns
-        found.append(releases.pop())
-        assert found[-1][0] == next_ns
+        found += [(next_ns, name, index) for name, index in releases.pop()]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from edgeengine.devices.profile_file import to_toml
@@ -11,10 +12,11 @@ from tools.profiles.tables import ROOT, Tables
 HEAD = "# Made by `make profiles` from the tables in profiles/measured; edit those.\n"
 
 
-def write(root: Path = ROOT) -> list[Path]:
-    """The files written, in the order of the table."""
-    written = []
-    for name, profile in Assembly(Tables()).all().items():
+def write(root: Path, tables: Tables, names: Iterable[str]) -> list[Path]:
+    """The files written, in the order of the names."""
+    assembly, written = Assembly(tables), []
+    for name in names:
+        profile = assembly.profile(name)
         file = root / f"{name}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(HEAD + to_toml(profile))
@@ -23,5 +25,6 @@ def write(root: Path = ROOT) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for made in write():
+    everything = Tables()
+    for made in write(ROOT, everything, [row["profile"] for row in everything.devices]):
         print(made)

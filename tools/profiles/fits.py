@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
 import numpy as np
+from scipy import stats
 
 from edgeengine.spec.device import Figure, Status, Tail
 from tools.profiles.tables import Described, Row, Tables
@@ -15,43 +17,72 @@ from tools.profiles.tables import Described, Row, Tables
 DIGITS = 4  # of a fitted figure
 LEAST_ROWS = 4  # that a line needs
 ROUNDS = 50  # of reweighting
+FOLDS = 20
+MANY = 100
 LEAST_OVERHEAD = 1e-3  # of the least latency: none at all is nobody's
 
 
 def figure(value: float, unit: str, source: str, status: Status, low: float | None = None, high: float | None = None) -> Figure:
-    return Figure(_rounded(value), unit, source, status, _bound(low, value, min), _bound(high, value, max))
+    return Figure(rounded(value), unit, source, status, _bound(low, value, min), _bound(high, value, max))
 
 
 def _bound(bound: float | None, value: float, side) -> float | None:  # type: ignore[no-untyped-def]
-    return None if bound is None else _rounded(side(bound, value))
+    return None if bound is None else rounded(side(bound, value))
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def line(gmacs: Sequence[float], ms: Sequence[float], source: str) -> tuple[Figure, Figure] | None:
-    """(overhead in ms, rate in GMAC/s) with ms = overhead + 1000 gmacs / rate, of least absolute relative error (by iteratively
-    reweighted least squares). The bounds hold the rates and overheads at which 90 % of the measurements lie on the line.
+def line(models: Sequence[str], gmacs: Sequence[float], ms: Sequence[float], source: str) -> tuple[Figure, Figure] | None:
+    """(overhead in ms, rate in GMAC/s) with ms = overhead + 1000 gmacs / rate, of least absolute relative error.
+
+    The bounds hold the overheads and rates at which 90 % of measurements of models that the line has not seen lie on it, by the
+    errors on each of FOLDS groups of models with the line fitted to the others. None for too few measurements.
     """
     x, y = np.array(gmacs), np.array(ms)
     if len(x) < LEAST_ROWS or np.ptp(x) == 0:
         return None
-    design = np.stack([1 / y, x / y], axis=1)
-    weight = np.ones(len(y))
-    for _ in range(ROUNDS):
-        (a, b), *_ = np.linalg.lstsq(design * weight[:, None], weight, rcond=None)
-        if a < (least := LEAST_OVERHEAD * y.min()):
-            slope = design[:, 1] * weight
-            a, b = least, float(slope @ (weight - least * design[:, 0] * weight) / (slope @ slope))
-        if b <= 0:
-            return None
-        weight = 1 / np.sqrt(np.maximum(np.abs(design @ (a, b) - 1), 1e-3))
-    low, high = np.quantile(y / (a + b * x), [0.05, 0.95])
+    a, b = _least_relative(x, y)
+    if b <= 0:
+        return None
+    fold = {m: k % FOLDS for k, m in enumerate(dict.fromkeys(models))}
+    groups = np.array([fold[m] for m in models])
+    errors = np.log(np.concatenate([_unseen(x, y, groups == k) for k in range(groups.max() + 1)]))
+    low, high = np.exp(_nine_of_ten(errors))
     return (
         figure(a, "ms", source, "fitted", a * low, a * high),
         figure(1000 / b, "GMAC/s", source, "fitted", 1000 / b / high, 1000 / b / low),
     )
+
+
+def _nine_of_ten(errors: np.ndarray) -> tuple[float, float]:
+    """Bounds for one error more: Student's for a sample of a normal distribution where few are known, ranks where many are."""
+    n = len(errors)
+    if n >= MANY:
+        low, high = np.quantile(errors, [0.05, 0.95])
+        return float(low), float(high)
+    half = stats.t.ppf(0.95, n - 1) * errors.std(ddof=1) * math.sqrt(1 + 1 / n)
+    return float(errors.mean() - half), float(errors.mean() + half)
+
+
+def _unseen(x: np.ndarray, y: np.ndarray, left_out: np.ndarray) -> np.ndarray:
+    """Measured over expected of those left out of the fit."""
+    a, b = _least_relative(x[~left_out], y[~left_out])
+    return np.asarray(y[left_out] / np.maximum(a + b * x[left_out], 1e-9))
+
+
+def _least_relative(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """(a, b) that minimise the sum of |(a + b x) / y - 1|, by iteratively reweighted least squares."""
+    design = np.stack([1 / y, x / y], axis=1)
+    a, b = 0.0, float(np.median(y / x))
+    for _ in range(ROUNDS):
+        weight = 1 / np.sqrt(np.maximum(np.abs(design @ (a, b) - 1), 1e-3))
+        (a, b), *_ = np.linalg.lstsq(design * weight[:, None], weight, rcond=None)
+        if a < (least := LEAST_OVERHEAD * y.min()):
+            slope = design[:, 1] * weight
+            a, b = least, float(slope @ (weight - least * design[:, 0] * weight) / (slope @ slope))
+    return float(a), float(b)
 
 
 def throughput(gmacs_per_s: Sequence[float], source: str) -> Figure:

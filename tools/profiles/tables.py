@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,33 +68,35 @@ class Tables:
         self.modes = read("modes")
         self.measurements = read("measurements")
         self.coexecution = read("coexecution")
+        self.features = read("model_features")
         self.sources: dict[str, str] = {}
         for r in read("sources"):
             cited = f"{r['repo']} at {r['commit'][:7]} ({r['licence']})"
             self.sources[r["source"]] = "; ".join(filter(None, (self.sources.get(r["source"]), cited)))
 
     def rows(self, p: Described, precision: str) -> list[Row]:
-        """The measurements at batch 1 behind a processor of one precision."""
+        """The measurements at batch 1 behind a processor of one precision; of float in both widths those in half."""
         wanted = (p.device, p.kind, p.runtimes.get(precision, ""))
         found = self._by_group.get(wanted, [])
         names = FLOAT if precision == "float" else INT8
-        return [
+        rows = [
             r
             for r in found
             if r["precision"] in names and r["unit"] == p.unit and r["threads"] == p.measured_threads and r["batch"] in ("1", "")
         ]
+        return [r for r in rows if r["precision"] == "fp16"] or rows
 
     def gmacs(self, row: Row) -> float | None:
         """Multiply-accumulates of the model, in billions, where they are known."""
         if row["gmacs"]:
             return float(row["gmacs"])
         found = self._features.get(row["model_key"]) or self._features.get(f"ncnn:{row['model']}")
-        return float(found["gmacs"]) if found else None
+        return float(found["gmacs"]) if found else self._elsewhere.get(_named(row))
 
     def chip(self, name: str, part: str) -> list[Row]:
         return [r for r in self.chips if r["chip"] == name and r["part"] == part]
 
-    def cite(self, rows: list[Row]) -> str:
+    def cite(self, rows: Sequence[Row]) -> str:
         """The sources of some rows, in one line."""
         return "; ".join(dict.fromkeys(self.sources[r["source"]] for r in rows))
 
@@ -105,5 +108,16 @@ class Tables:
         return groups
 
     @cached_property
+    def _elsewhere(self) -> dict[tuple[str, int], float]:
+        """By model and size of input, where another source states it: of YOLOs, whose names say which network it is."""
+        return {_named(r): float(r["gmacs"]) for r in self.measurements if r["gmacs"] and r["model"].startswith("yolo")}
+
+    @cached_property
     def _features(self) -> dict[str, dict[str, str]]:
-        return {r["model_key"]: r for r in read("model_features")}
+        return {r["model_key"]: r for r in self.features}
+
+
+def _named(row: Row) -> tuple[str, int]:
+    """A model's name, and the longest side of its input: "yolo11n" and "yolov11n" are one."""
+    sides = [int(n) for n in re.findall(r"\d+", row["input"])]
+    return re.sub(r"^yolo(?=\d)", "yolov", row["model"].lower()), max(sides, default=0)

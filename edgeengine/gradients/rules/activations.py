@@ -45,9 +45,10 @@ def _hard_sigmoid(n: Node, x: Tensor, y: Tensor) -> Tensor:
     return _between(y, 0.0, 1.0) * n.number("alpha", 0.2)
 
 
-def _hard_swish(n: Node, x: Tensor, y: Tensor) -> Tensor:
-    """x clip(x/6 + 1/2, 0, 1)."""
-    return x.op("HardSigmoid", alpha=1 / 6, beta=0.5) + _between(x, -3.0, 3.0) * x * (1 / 6)
+def _hard_swish_forward(n: Node) -> None:
+    """x h with h = clip(x/6 + 1/2, 0, 1), which the backward pass uses too."""
+    n.saved["gate"] = n.input(0).op("HardSigmoid", alpha=1 / 6, beta=0.5)
+    n.emit_forward(n.input(0) * n.saved["gate"])
 
 
 def _swish(n: Node, x: Tensor, y: Tensor) -> Tensor:
@@ -70,9 +71,23 @@ def _gelu(n: Node, x: Tensor, y: Tensor) -> Tensor:
         t = (x * k * (square * cubic + 1)).op("Tanh")
         inner = (square * (3 * cubic) + 1) * k
         return (t + 1) * 0.5 + x * 0.5 * (1 - t * t) * inner
-    cumulative = ((x * math.sqrt(0.5)).op("Erf") + 1) * 0.5
-    density = (x * x * -0.5).op("Exp") * (1 / math.sqrt(2 * math.pi))
-    return cumulative + x * density
+    scaled = n.saved["scaled"]
+    density = (-0.5 * math.log(2 * math.pi) - scaled * scaled).op("Exp")
+    return n.saved["cumulative"] + x * density
+
+
+def _gelu_forward(n: Node) -> None:
+    """x times the normal distribution's cumulative function, which the backward pass uses too."""
+    if n.attr("approximate", "none") == "tanh":
+        n.tape.nodes.append(n.proto)
+        return
+    x = n.input(0)
+    scaled = x * math.sqrt(0.5)
+    error = scaled.op("Erf")
+    # Affine in one pass, where the kernel has the dtype; an error function never meets the bounds.
+    cumulative = error.op("HardSigmoid", alpha=0.5, beta=0.5) if x.dtype == "float32" else (error + 1) * 0.5
+    n.saved.update(scaled=scaled, cumulative=cumulative)
+    n.emit_forward(x * cumulative)
 
 
 def _shrink(n: Node, x: Tensor, y: Tensor) -> Tensor:
@@ -80,7 +95,6 @@ def _shrink(n: Node, x: Tensor, y: Tensor) -> Tensor:
 
 
 SLOPES: dict[str, Slope] = {
-    "Relu": lambda n, x, y: _positive(y),
     "Sigmoid": lambda n, x, y: y * (1 - y),
     "Tanh": lambda n, x, y: 1 - y * y,
     "Erf": lambda n, x, y: (-(x * x)).op("Exp") * (2 / math.sqrt(math.pi)),
@@ -92,10 +106,8 @@ SLOPES: dict[str, Slope] = {
     "Selu": _selu,
     "Celu": _celu,
     "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _hard_swish,
     "Swish": _swish,
     "Mish": _mish,
-    "Gelu": _gelu,
     "Shrink": _shrink,
 }
 
@@ -103,6 +115,23 @@ SLOPES: dict[str, Slope] = {
 @rule(*SLOPES)
 def _(n: Node) -> Grads:
     return [n.dy * SLOPES[n.op](n, n.input(0), n.output())]
+
+
+@rule("Gelu", forward=_gelu_forward)
+def _(n: Node) -> Grads:
+    return [n.dy * _gelu(n, n.input(0), n.output())]
+
+
+@rule("HardSwish", forward=_hard_swish_forward)
+def _(n: Node) -> Grads:
+    """h + x/6 between the bounds, h beyond them."""
+    x = n.input(0)
+    return [n.dy * (n.saved["gate"] + (x * (1 / 6)).mask(x.op("Abs") < 3))]
+
+
+@rule("Relu")
+def _(n: Node) -> Grads:
+    return [n.dy if n.dy.name in n.tape.gated else n.dy.mask(n.output() > 0)]
 
 
 @rule("PRelu")

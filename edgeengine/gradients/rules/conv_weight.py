@@ -26,22 +26,24 @@ _FEW_CHANNELS = 4
 def weight_gradient(n: Node, x: Tensor, dy: Tensor, w: Tensor, win: Windows, group: int) -> Tensor:
     dy = dy.told((dy.known[0] if dy.known else None, w.shape[0], *win.out))
     x = x.told((x.known[0] if x.known else None, w.shape[1] * group if w.shape[1] else None, *win.size))
-    chosen = n.forms.get("conv_weight")
-    if chosen not in _applicable(x, w, win, group):
-        chosen = _default(x, w, win, group)
+    chosen = n.choose("conv_weight", _applicable(x, w, win, group), _default(x, w, win, group))
     return FORMULATIONS[chosen](x, dy, w, win, group).told(w.known)
 
 
 def _applicable(x: Tensor, w: Tensor, win: Windows, group: int) -> list[str]:
     if group == 1:
         return ["taps", "columns", "channels", "gather"]
-    return ["gather", *(["taps_depthwise", "columns_depthwise"] if group == w.shape[0] == x.shape[1] else [])]
+    if not group == w.shape[0] == x.shape[1]:
+        return ["gather"]
+    return ["gather", "taps_depthwise", "columns_depthwise", *(["rows_depthwise"] if win.rank == 2 else [])]
 
 
 def _default(x: Tensor, w: Tensor, win: Windows, group: int) -> str:
     if group > 1:
         if not group == w.shape[0] == x.shape[1]:
             return "gather"
+        if win.rank == 2:
+            return "rows_depthwise"
         return "taps_depthwise" if set(win.stride) == {1} else "columns_depthwise"
     if (x.shape[1] or 0) <= _FEW_CHANNELS:
         return "columns"
@@ -136,6 +138,34 @@ def _columns_depthwise(x: Tensor, dy: Tensor, w: Tensor, win: Windows, group: in
     return product.sum([0], keep=False).reshape_like(w)
 
 
+def _rows_depthwise(x: Tensor, dy: Tensor, w: Tensor, win: Windows, group: int) -> Tensor:
+    """Per channel and row of the kernel, one product of all rows of x with all rows of dy: [W, out]. Its entry (a, b) belongs
+    to the tap that reads column a for position b; a constant matrix adds up what belongs together. No pads, no taps cut out.
+    """
+    (height, width), (rows, columns), (stride, _) = win.size, win.out, win.stride
+    across, onto = (t.transpose([1, 0, 2, 3]) for t in (x, dy))
+    products = []
+    for k in range(win.kernel[0]):
+        reads = [o * stride + k * win.dilation[0] - win.low[0] for o in range(rows)]
+        valid = [o for o, r in enumerate(reads) if 0 <= r < height]
+        if not valid:
+            products.append(x.tape.constant(np.zeros((group, 1, width * columns), x.dtype)))
+            continue
+        first, last = valid[0], valid[-1]
+        read = across if len(valid) == height else across.slice(2, reads[first], reads[last] + 1, stride)
+        given = onto if len(valid) == rows else onto.slice(2, first, last + 1)
+        left, right = read.reshape([group, -1, width]), given.reshape([group, -1, columns])
+        products.append((left.transpose([0, 2, 1]) @ right).reshape([group, 1, width * columns]))
+    return (x.tape.concat(products, axis=1) @ x.tape.constant(_column_taps(win, x.dtype))).reshape_like(w)
+
+
+def _column_taps(win: Windows, dtype: str) -> np.ndarray:
+    """[W * out, kernel width]: 1 where column a is what tap k reads for position b."""
+    reads = np.arange(win.out[1])[:, None] * win.stride[1] + np.arange(win.kernel[1]) * win.dilation[1] - win.low[1]
+    ones = np.arange(win.size[1])[:, None, None] == reads
+    return np.asarray(ones.reshape(-1, win.kernel[1]), dtype)
+
+
 FORMULATIONS: dict[str, Formulation] = {
     "columns": _columns,
     "channels": _channels,
@@ -143,4 +173,5 @@ FORMULATIONS: dict[str, Formulation] = {
     "gather": _gather,
     "taps_depthwise": _taps_depthwise,
     "columns_depthwise": _columns_depthwise,
+    "rows_depthwise": _rows_depthwise,
 }

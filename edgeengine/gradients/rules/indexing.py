@@ -19,7 +19,7 @@ def _(n: Node) -> Grads:
         shape = (*x.shape[:axis], len(flat), *x.shape[axis + 1 :])
         picked = dy.unsqueeze([axis]) if k == 0 else dy if k == 1 else _flattened(dy, axis, k)
         return [put_back(picked.told(shape), flat, axis, size), None]
-    if n.forms.get("gather") == "one_hot":
+    if n.choose("gather", ("scatter", *(["one_hot"] if not axis and None not in x.shape else [])), "scatter") == "one_hot":
         return [_by_one_hot(n, x, index, dy, axis), None]
     # The indexed axis first, in x and in dy: then ScatterND adds whole slices.
     order = [axis, *(i for i in range(x.rank) if i != axis)]
@@ -42,8 +42,6 @@ def _flattened(dy: Tensor, axis: int, k: int) -> Tensor:
 
 def _by_one_hot(n: Node, x: Tensor, index: Tensor, dy: Tensor, axis: int) -> Tensor:
     """A product with the one-hot matrix of the indices: slow, for providers without ScatterND."""
-    if axis or None in x.shape:
-        raise n.refuse("by one-hot product along an axis other than 0")
     values = n.tape.constant(np.array([0, 1], x.dtype))
     hot = n.tape.emit("OneHot", index.reshape([-1]), n.tape.ints(x.shape[:1]), values, dtype=x.dtype, axis=0)  # type: ignore[arg-type]
     rows = int(np.prod(x.shape[1:], dtype=np.int64))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import onnx
+import numpy as np
 
 from edgeengine.gradients.rules.table import Grads, Node, rule
 from edgeengine.gradients.tape import Tensor
@@ -33,7 +33,7 @@ def _per_channel(vector: Tensor, x: Tensor) -> Tensor:
 
 def _layer_forward(n: Node) -> None:
     """The kernel gives mean and 1 / deviation too."""
-    if n.forms.get("layer_norm") == "plain":
+    if n.choose("layer_norm", ("kernel", "plain"), "kernel") == "plain":
         n.tape.nodes.append(n.proto)
         return
     names = [*n.proto.output, "", ""][:3]
@@ -97,30 +97,61 @@ def _(n: Node) -> Grads:
 
 
 def _batch_forward(n: Node) -> None:
-    """Training form: statistics of the batch, in plain operators; the running ones follow as extra outputs.
+    """Training form: statistics of the batch; the running ones follow as extra outputs.
 
-    ONNX's running variance is the population's, torch's the unbiased one: here torch's, by `unbiased` in `saved`.
+    Formulations (`forms={"batch_norm": …}`): `kernel`, the operator itself, which with momentum 0 gives the batch's own
+    statistics as the running ones; `plain`, elementwise operators and means, for providers without that form.
+
+    ONNX's running variance is the population's, torch's the unbiased one: here torch's.
     """
     if not n.attr("training_mode", 0):
         n.tape.nodes.append(n.proto)
         return
-    x, scale, bias, mean, variance = (n.input(i) for i in range(5))
-    axes, momentum = [0, *range(2, x.rank)], n.attr("momentum", 0.9)
-    batch_mean = x.mean(axes)
-    centred = x - batch_mean
-    batch_variance = (centred * centred).mean(axes)
-    inverse = 1 / (batch_variance + n.attr("epsilon", 1e-5)).op("Sqrt")
-    xhat = centred * inverse
-    y = xhat * _per_channel(scale, x) + _per_channel(bias, x)
-    n.tape.nodes.append(onnx.helper.make_node("Identity", [y.name], [n.proto.output[0]], name=f"{n.proto.output[0]}/named"))
+    x, mean, variance = n.input(0), n.input(3), n.input(4)
+    axes, momentum, epsilon = [0, *range(2, x.rank)], n.attr("momentum", 0.9), n.attr("epsilon", 1e-5)
+    plain = n.choose("batch_norm", ("kernel", "plain"), "kernel") == "plain"
+    normalize = _normalized_plainly if plain else _normalized_by_kernel
+    batch_mean, batch_variance = normalize(n, axes, epsilon)
     count = n.tape.count(x, axes, x.dtype)
     unbiased = batch_variance * (count / (count - 1 if isinstance(count, Tensor) else max(count - 1, 1.0)))
     n.saved.update(
-        xhat=xhat,
-        inverse=inverse,
-        running_mean=mean * momentum + batch_mean.reshape([-1]).told(mean.known) * (1 - momentum),
-        running_variance=variance * momentum + unbiased.reshape([-1]).told(variance.known) * (1 - momentum),
+        running_mean=mean * momentum + batch_mean * (1 - momentum),
+        running_variance=variance * momentum + unbiased * (1 - momentum),
     )
+
+
+def _normalized_plainly(n: Node, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor]:
+    """Emits the output; returns mean and variance of the batch per channel."""
+    x, scale, bias = n.input(0), n.input(1), n.input(2)
+    mean = x.mean(axes)
+    centred = x - mean
+    variance = (centred * centred).mean(axes)
+    inverse = 1 / (variance + epsilon).op("Sqrt")
+    xhat = centred * inverse
+    n.saved.update(xhat=xhat, inverse=inverse)
+    n.emit_forward(xhat * _per_channel(scale, x) + _per_channel(bias, x))
+    return mean.reshape([-1]).told(scale.known), variance.reshape([-1]).told(scale.known)
+
+
+def _normalized_by_kernel(n: Node, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor]:
+    scale = n.input(1)
+    # ONNX Runtime's kernel writes the new statistics over the old, also over a graph's input: it gets copies, which momentum 0
+    # makes irrelevant.
+    inputs = [*(n.input(i) for i in range(3)), -n.input(3), -n.input(4)]
+    y, mean, variance = n.tape.emit_many(
+        "BatchNormalization", inputs, [scale.dtype] * 3, training_mode=1, momentum=0.0, epsilon=epsilon
+    )
+    mean, variance = mean.told(scale.known), variance.told(scale.known)
+    n.saved.update(mean=mean, inverse=1 / (variance + epsilon).op("Sqrt"))
+    n.emit_forward(y)
+    return mean, variance
+
+
+def _affine(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """scale x + shift per channel in one pass: an inference batch normalization of mean 0 and variance 1."""
+    size = (scale.shape[0] or 0,)
+    zero, one = (x.tape.constant(np.full(size, v, x.dtype)) for v in (0, 1))
+    return x.tape.emit("BatchNormalization", x, scale, shift, zero, one, shape=x.known, epsilon=0.0)
 
 
 @rule("BatchNormalization", forward=_batch_forward)
@@ -128,14 +159,22 @@ def _(n: Node) -> Grads:
     x, scale, dy = n.input(0), n.input(1), n.dy
     over = [0, *range(2, x.rank)]
     dbias = dy.sum(over, keep=False)
-    if n.saved:
+    if "xhat" in n.saved:
         xhat, inverse = n.saved["xhat"], n.saved["inverse"]
         dx = _through(dy * _per_channel(scale, x), xhat, inverse, over)
         return [dx, (dy * xhat).told(x.known).sum(over, keep=False), dbias, None, None]
-    inverse = 1 / (n.input(4) + n.attr("epsilon", 1e-5)).op("Sqrt")
+    frozen = "inverse" not in n.saved
+    mean = n.input(3) if frozen else n.saved["mean"]
+    inverse = 1 / (n.input(4) + n.attr("epsilon", 1e-5)).op("Sqrt") if frozen else n.saved["inverse"]
     # sum(dy (x - mean)) = sum(dy x) - mean sum(dy): the centred input is never made.
-    dscale = ((dy * x).told(x.known).sum(over, keep=False) - n.input(3) * dbias) * inverse
-    return [dy * _per_channel(scale * inverse, x), dscale, dbias, None, None]
+    dscale = ((dy * x).told(x.known).sum(over, keep=False) - mean * dbias) * inverse
+    through = _per_channel(scale * inverse, x)
+    if frozen:
+        return [dy * through, dscale, dbias, None, None]
+    # mean(dy) + x^ mean(dy x^) is affine in x.
+    count = n.tape.count(x, over, x.dtype)
+    slope = inverse * dscale / count
+    return [(dy - _affine(x, slope, dbias / count - slope * mean)) * through, dscale, dbias, None, None]
 
 
 @rule("LpNormalization")

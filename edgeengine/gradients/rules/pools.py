@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from edgeengine.gradients.rules.conv import spread
 from edgeengine.gradients.rules.geometry import Windows, windows
 from edgeengine.gradients.rules.table import Grads, Node, rule
 from edgeengine.gradients.tape import Tensor
+
+# Rows of a repeating matrix product: longer ones multiply more zeros, shorter ones make more rows. Measured.
+_SHORT_ROW = 8
 
 
 def _window(n: Node) -> Windows:
@@ -35,17 +39,51 @@ def _(n: Node) -> Grads:
             raise n.refuse("with column-major storage_order")
         return [_scatter(n, x, dy)]
     # Tiling windows: the maximum and its gradient are laid over their windows, and go where the input equals it.
+    hit = x.equal(_repeat(n, n.output(), win)).told(x.known).cast(x.dtype)
+    if n.made_by[0] == "Relu":
+        # Equal maxima are zeros here, whose gradient ends in the ReLU: it is dropped before it is repeated.
+        dx = hit * _repeat(n, dy.mask(n.output() > 0), win)
+        n.tape.gated.add(dx.name)
+        return [dx]
+    # Equal inputs share the gradient.
     (channels,) = n.sizes(x, [1])
     ones = n.tape.constant(np.ones((channels, 1, *win.kernel), x.dtype))
-    hit = x.equal(_repeat(n.output(), ones, win)).told(x.known).cast(x.dtype)
-    if n.made_by[0] != "Relu":
-        # Equal inputs share the gradient. After a ReLU they are zeros, whose gradient ends there.
-        dy = dy / n.tape.emit("Conv", hit, ones, strides=win.stride, group=channels)
-    return [hit * _repeat(dy, ones, win)]
+    dy = dy / n.tape.emit("Conv", hit, ones, strides=win.stride, group=channels)
+    return [hit * _repeat(n, dy, win)]
 
 
-def _repeat(y: Tensor, ones: Tensor, win: Windows) -> Tensor:
-    return y.tape.emit("ConvTranspose", y, ones, strides=win.stride, group=ones.shape[0])
+def _repeat(n: Node, y: Tensor, win: Windows) -> Tensor:
+    """Each element over its window, in one of several equal formulations (`forms={"repeat": …}`)."""
+    known = [f for f in REPEATS if f != "matmul" or win.rank == 1]
+    chosen = n.choose("repeat", known, {1: "matmul", 2: "resize"}.get(win.rank, "spread"))
+    return REPEATS[chosen](y, win, n.sizes(n.input(0), [1])[0]).told(n.input(0).known)
+
+
+def _by_resize(y: Tensor, win: Windows, channels: int) -> Tensor:
+    scales = y.tape.constant(np.array([1, 1, *win.kernel], np.float32))
+    return y.tape.emit(
+        "Resize", y, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+    )
+
+
+def _by_matmul(y: Tensor, win: Windows, channels: int) -> Tensor:
+    """One axis: short rows times a constant matrix of ones and zeros."""
+    length = win.out[0]
+    row = max(d for d in range(1, _SHORT_ROW + 1) if length % d == 0)
+    ones = y.tape.constant(np.repeat(np.eye(row, dtype=y.dtype), win.kernel[0], axis=1))
+    return (y.reshape([-1, row]) @ ones).reshape([-1, channels, length * win.kernel[0]])
+
+
+def _by_spread(y: Tensor, win: Windows, channels: int) -> Tensor:
+    ones = y.tape.constant(np.ones((channels, 1, *win.kernel), y.dtype))
+    return y.tape.emit("ConvTranspose", y, ones, strides=win.stride, group=channels)
+
+
+REPEATS: dict[str, Callable[[Tensor, Windows, int], Tensor]] = {
+    "resize": _by_resize,
+    "matmul": _by_matmul,
+    "spread": _by_spread,
+}
 
 
 def _scatter(n: Node, x: Tensor, dy: Tensor) -> Tensor:

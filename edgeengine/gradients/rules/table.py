@@ -21,10 +21,12 @@ from edgeengine.gradients.tape import Tape, Tensor
 
 @dataclass
 class Node:
-    """A forward node. `x`, `y` and `dys` are its inputs, its outputs and their gradients (None: absent, or no gradient).
+    """A forward node: `proto`, which a rule may change, was `source`. `x`, `y` and `dys` are its inputs, its outputs and their
+    gradients (None: absent, or no gradient).
 
     `wants` says which inputs need a gradient; `values` the inputs whose value is known before any run; `forms` the chosen
-    formulations, by name of the choice; `made_by` the operator that makes each input ("" for inputs of the graph).
+    formulations (see `choose`); `made_by` the operator that makes each input ("" for inputs of the graph). `saved` is what
+    the forward pass leaves to the backward pass, `choices` the formulations that the rule could choose from, by choice.
     """
 
     proto: onnx.NodeProto
@@ -37,8 +39,11 @@ class Node:
     forms: Mapping[str, str]
     dys: tuple[Tensor | None, ...] = ()
     saved: dict[str, Tensor] = field(default_factory=dict)
+    choices: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.source = onnx.NodeProto()
+        self.source.CopyFrom(self.proto)
         self._attributes = {a.name: helper.get_attribute_value(a) for a in self.proto.attribute}
 
     @property
@@ -91,6 +96,17 @@ class Node:
         if None in dims:
             raise UserError(f"node {self.proto.name!r} ({self.op}): size of {tensor.name!r} varies; fix it with --shape")
         return [d for d in dims if d is not None]
+
+    def emit_forward(self, y: Tensor) -> None:
+        """`y` is the node's first output."""
+        name = self.proto.output[0]
+        self.tape.nodes.append(helper.make_node("Identity", [y.name], [name], name=f"{name}/named"))
+
+    def choose(self, choice: str, formulations: Sequence[str], default: str) -> str:
+        """One of several equal formulations: what `forms` has for this node (`CHOICE@OUTPUT`) or for all, where it applies."""
+        self.choices[choice] = tuple(formulations)
+        wanted = (self.forms.get(f"{choice}@{self.proto.output[0]}"), self.forms.get(choice))
+        return next((w for w in wanted if w is not None and w in formulations), default)
 
     def refuse(self, why: str) -> NotSupported:
         what = f"gradient rule ({why})"

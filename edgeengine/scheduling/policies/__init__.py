@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 
 from edgeengine.errors import UserError
 from edgeengine.scheduling.policies.edf import Edf
@@ -35,13 +36,19 @@ PUBLISHED: dict[str, PolicyType] = {
 BUILT_IN: dict[str, PolicyType] = {"edf": Edf, "fifo": Fifo, "price": Price, **PUBLISHED}
 
 
+@cache
+def _installed() -> tuple[EntryPoint, ...]:
+    """Looked up once: reading what is installed takes milliseconds, as long as a short simulation."""
+    return tuple(entry_points(group="edgeengine.policies"))
+
+
 def policy_names() -> list[str]:
-    return sorted(BUILT_IN) + sorted(e.name for e in entry_points(group="edgeengine.policies"))
+    return sorted(BUILT_IN) + sorted(e.name for e in _installed())
 
 
 def make_policy(name: str) -> Policy:
     """A fresh policy. Raises UserError with the known names for an unknown one, or one that two packages claim."""
-    found = [e for e in entry_points(group="edgeengine.policies") if e.name == name]
+    found = [e for e in _installed() if e.name == name]
     if len(found) + (name in BUILT_IN) > 1:
         raise UserError(f"policy {name!r} is claimed by more than one package; uninstall all but one")
     if name in BUILT_IN:

@@ -6,18 +6,15 @@ its subgraphs (Liu & Layland 1973 for the rule; Jeffay et al. 1991 for its non-p
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from edgeengine.events import AnyAction
 from edgeengine.scheduling.guaranteed import start_guaranteed
-from edgeengine.scheduling.job import UNREACHABLE_NS, Job
 from edgeengine.scheduling.list_scheduling import start_in_order
 from edgeengine.scheduling.view import View
 from edgeengine.scheduling.weakly_hard import is_guaranteed
 
-
-def urgency(job: Job) -> tuple[int, int, int, int, int]:
-    """Sort key: criticality class, then deadline, then release."""
-    deadline = UNREACHABLE_NS if job.deadline_ns is None else job.deadline_ns
-    return (job.task.rank, deadline, job.release_ns, job.task.index, job.index)
+urgency = attrgetter("urgency")  # sort key of jobs: criticality class, then deadline, then release
 
 
 class Edf:
@@ -27,6 +24,8 @@ class Edf:
         self.early_drop = early_drop
 
     def decide(self, view: View, now: int) -> list[AnyAction]:
+        if not view.guaranteed:
+            return start_in_order(view, sorted(view.ready, key=urgency), now, self.early_drop)
         first, busy = start_guaranteed(view, now)
         rest = (j for j in view.ready if not is_guaranteed(j))
         return first + start_in_order(view, sorted(rest, key=urgency), now, self.early_drop, busy)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from edgeengine.events import AnyAction, Start, Wake
 from edgeengine.scheduling.dropping import sift
-from edgeengine.scheduling.guaranteed import next_move, start_guaranteed
+from edgeengine.scheduling.guaranteed import start_guaranteed
 from edgeengine.scheduling.guide import Guide
 from edgeengine.scheduling.job import Job, ProcessorState
 from edgeengine.scheduling.policies.edf import urgency
@@ -56,7 +56,8 @@ class Price:
             self._used.clear()
         actions, busy = start_guaranteed(view, now)
         for start in actions:
-            self._note_guaranteed(view, self._plan, start, now)
+            if isinstance(start, Start):
+                self._note_guaranteed(view, self._plan, start, now)
         planned, busy = self._start_planned(view, self._plan, now, busy)
         filled = self._fill(view, self._plan, now, extra, busy)
         return [*actions, *planned, *filled, *self._wake(self._plan, ready, now)]
@@ -68,10 +69,9 @@ class Price:
             del self._expected[p]
         return self._made_at != view.changes or now > plan.expires_ns or bool(late) or (extra and bool(self._used))
 
-    def _note_guaranteed(self, view: View, plan: RollingPlan, start: AnyAction, now: int) -> None:
-        assert isinstance(start, Start)
+    def _note_guaranteed(self, view: View, plan: RollingPlan, start: Start, now: int) -> None:
         job = next(j for j in view.ready if j.task.name == start.task and j.index == start.index)
-        move = next_move(job)
+        move = next((m for m in view.moves(job) if (m.subgraph, m.processor.name) == (start.subgraph, start.processor)), None)
         if move is not None:
             self._note(plan.timelines[move.processor.index], move.processor, now + plan.length_ns(job, move))
 
