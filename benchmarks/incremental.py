@@ -30,7 +30,7 @@ from edgeengine_converters.watch.data import Windows
 HEAD = Settings(method="head", weights=(("user", 3.0),), ridge=1e-3)
 GRADIENTS = Settings(
     method="gradients",
-    steps_per_sample=0.4,
+    steps_per_sample=0.25,
     rehearsal=Rehearsal(new=4, old=28, among=64, lr=1e-3, average=0.95, blend=0.7),
 )
 PLAIN = replace(GRADIENTS, rehearsal=replace(GRADIENTS.rehearsal, new=32, old=0, among=64))
