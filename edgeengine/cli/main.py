@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 import edgeengine
+from edgeengine.cli import app as new_app
 from edgeengine.cli import (
     build,
     convert,
@@ -56,6 +57,7 @@ def options(
 # In the order in which --help lists them.
 COMMANDS = (
     demo,
+    new_app,
     devices,
     inspect,
     convert,
