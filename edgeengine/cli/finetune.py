@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-import numpy as np
 import typer
 
 from edgeengine.cli.console import Json, State, out, print_json, progress_bar
@@ -42,80 +40,44 @@ def command(
     from edgeengine.bundle import open_bundle
     from edgeengine.errors import UserError
     from edgeengine.state import state_folder
-    from edgeengine.training import finetune
-    from edgeengine.training.data import load_examples, split
-    from edgeengine.training.learner import sample_spec
-    from edgeengine.training.methods import GradientSteps
-    from edgeengine.training.samples import SampleStore
-    from edgeengine.training.store import VersionRecord, VersionStore
+    from edgeengine.training.data import load_examples
+    from edgeengine.training.session import Finetuning
+    from edgeengine.training.store import VersionStore
 
     if store_kb < 0 or rehearse < 0 or (rehearse and not store_kb):
         raise UserError(f"--store-kb {store_kb}, --rehearse {rehearse}: rehearsing needs a store of some KB")
     opened = open_bundle(bundle, "trainable")
     disk = VersionStore(state_folder(state), opened)
-    method = GradientSteps(opened)
-    trainer = method.trainer
-    if resume and disk.manifest.state:
-        method.restore({n: a for n, a in disk.read(disk.manifest.state).items() if n != "owed"})
-    label = trainer.spec.label
-    examples = load_examples(data, trainer.inputs, label.name, label.dtype)
-    samples = SampleStore(sample_spec(opened, half=True), store_kb << 10) if store_kb else None
-    if samples is not None and disk.manifest.samples:
-        samples.restore(disk.read(disk.manifest.samples))
-    kept = samples.examples(samples.held_back()) if samples is not None and len(samples) else None
-    scores = [trainer.evaluate(kept.inputs, kept.label).metric] if kept is not None and len(kept) else []
+    tuning = Finetuning(opened, disk, store_bytes=store_kb << 10, resume=resume)
+    spec = tuning.trainer.spec
+    examples = load_examples(data, tuning.trainer.inputs, spec.label.name, spec.label.dtype)
     with progress_bar() as bar:
-        result = finetune(
-            trainer,
-            examples,
-            steps=steps,
-            batch=batch,
-            micro_batch=micro_batch,
-            lr=lr,
-            schedule=schedule,
-            warmup=warmup,
-            holdout=holdout,
-            seed=seed,
-            rehearse=(lambda rng: samples.examples(samples.draw(rehearse, rng))) if rehearse and samples is not None else None,
-            progress=bar,
-        )
-    if kept is not None and scores:
-        scores.append(trainer.evaluate(kept.inputs, kept.label).metric)
-    sign = 1.0 if trainer.spec.metric == "accuracy" else -1.0  # of a loss, less is better
-    drops = [sign * (a - b) for a, b in ((result.metric_before, result.metric_after), tuple(scores or (0.0, 0.0)))]
-    serves = max(drops) <= margin
-    if samples is not None:
-        for part, aside in zip(split(examples, holdout, np.random.default_rng(seed)), (False, True), strict=True):
-            samples.add(part.inputs, part.label, held_back=aside)
-    method.steps = trainer.state.step
-    version = disk.put(trainer.version())
-    record = VersionRecord(version, trainer.state.step, cause="" if serves else f"worse by {max(drops):.4g}, margin {margin:g}")
-    others = tuple(v for v in disk.manifest.versions if v.name != version)
-    changes: dict[str, object] = {"serving": version, "fallback": disk.manifest.serving} if serves else {}
-    if samples is not None:
-        changes["samples"] = disk.put(samples.tensors(), "samples")
-    written = disk.put(method.tensors() | {"owed": np.array(0.0)}, "state")
-    disk.commit(msgspec.structs.replace(disk.manifest, versions=(*others, record), state=written, **changes))
-    document = {
-        "steps": result.steps,
-        "loss_first": result.loss_first,
-        "loss_last": result.loss_last,
-        "metric": trainer.spec.metric,
-        "metric_before": result.metric_before,
-        "metric_after": result.metric_after,
-        "kept_before": scores[0] if scores else None,
-        "kept_after": scores[1] if scores else None,
-        "serves": serves,
-        "version": version,
-        "file": str(disk.file(version)),
-    }
+        session = tuning.run(
+            examples, rehearse=rehearse, margin=margin, holdout=holdout, seed=seed,
+            steps=steps, batch=batch, micro_batch=micro_batch, lr=lr, schedule=schedule, warmup=warmup, progress=bar,
+        )  # fmt: skip
+    result, record, file = session.result, session.record, disk.file(session.record.name)
     if json:
-        print_json(document)
+        print_json(
+            {
+                "steps": result.steps,
+                "loss_first": result.loss_first,
+                "loss_last": result.loss_last,
+                "metric": spec.metric,
+                "metric_before": result.metric_before,
+                "metric_after": result.metric_after,
+                "kept_before": session.kept_before,
+                "kept_after": session.kept_after,
+                "serves": not record.cause,
+                "version": record.name,
+                "file": str(file),
+            }
+        )
         return
     out.print(
         f"{result.steps} steps: loss {result.loss_first:.4g} -> {result.loss_last:.4g}; "
-        f"{trainer.spec.metric} on the hold-out {result.metric_before:.4g} -> {result.metric_after:.4g}\n"
-        f"version {version}{'' if serves else f', which does not serve: {record.cause}'}: {disk.file(version)}",
+        f"{spec.metric} on the hold-out {result.metric_before:.4g} -> {result.metric_after:.4g}\n"
+        f"version {record.name}{f', which does not serve: {record.cause}' if record.cause else ''}: {file}",
         soft_wrap=True,
         markup=False,
     )
