@@ -129,6 +129,9 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     given = parser.parse_args()
+    shortest = (SETTLE_S + UNPLUGGED_S + RESUMED_S) * given.speed / 30  # else the run may end before the unplugging in its middle
+    if given.minutes < shortest:
+        parser.error(f"--minutes {given.minutes:g}: at this speed at least {shortest:.1f}, or nothing is unplugged")
     runs = measure(given.minutes, given.speed)
     if given.json:
         print(json.dumps([asdict(r) for r in runs], indent=1))
