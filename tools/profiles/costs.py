@@ -41,7 +41,7 @@ def features_of(row: Mapping[str, str]) -> Features:
 
 def work_of(features: Sequence[Features]) -> Array:
     """[models, costs]: how much of each cost, in the order of COSTS."""
-    return np.array([[amounts(f)[name] for name in COSTS] for f in features])
+    return np.array([[amounts(f)[name] for name in COSTS] for f in features]).reshape(-1, len(COSTS))
 
 
 @dataclass(frozen=True)
