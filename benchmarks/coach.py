@@ -25,6 +25,7 @@ WINDOW_S = 2.56  # of recorded time
 UNPLUGGED_S = 3.0
 SETTLE_S = 20.0  # for the coach's start: opening the port, the plan, a first window
 ERRORS = 0.01
+P99_MS, FALL, RESUMED_S = 50.0, 0.02, 2.0  # the bars: below each of them
 
 Line = dict[str, Any]
 
@@ -106,20 +107,40 @@ def measure(minutes: float, speed: float) -> list[Run]:
     ]
 
 
+def missed(runs: list[Run]) -> list[str]:
+    """What falls short of the bars, one line each."""
+    clean, damaged, unplugged = runs
+    lost = sum(n for outcome, n in clean.outcomes.items() if outcome not in ("met", "late"))
+    resumed_s = unplugged.resumed_s
+    checks = (
+        (lost == 0, f"{lost} windows lost on a clean line"),
+        (clean.p99_ms < P99_MS, f"sensor to action p99 {clean.p99_ms:.1f} ms; the bar is {P99_MS:g}"),
+        (clean.accuracy - damaged.accuracy < FALL, f"accuracy falls from {clean.accuracy:.1%} to {damaged.accuracy:.1%}"),
+        (resumed_s is not None and resumed_s < RESUMED_S, f"resumed after {resumed_s} s; the bar is {RESUMED_S:g}"),
+        (unplugged.stale == 0, f"{unplugged.stale} decisions on stale data"),
+    )
+    return [text for held, text in checks if not held]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coach", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="of recordings, per run")
     parser.add_argument("--speed", type=float, default=5.0)
+    parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     given = parser.parse_args()
+    shortest = (SETTLE_S + UNPLUGGED_S + RESUMED_S) * given.speed / 30  # else the run may end before the unplugging in its middle
+    if given.minutes < shortest:
+        parser.error(f"--minutes {given.minutes:g}: at this speed at least {shortest:.1f}, or nothing is unplugged")
     runs = measure(given.minutes, given.speed)
     if given.json:
         print(json.dumps([asdict(r) for r in runs], indent=1))
-        return
-    for r in runs:
+    for r in () if given.json else runs:
         ends = ", ".join(f"{n} {outcome}" for outcome, n in sorted(r.outcomes.items()))
         again = "" if r.resumed_s is None else f"; resumed {r.resumed_s:.2f} s after replugging, {r.stale} stale decisions"
         print(f"{r.what:24} {ends}; p50 {r.p50_ms:.1f} ms, p99 {r.p99_ms:.1f} ms; {r.accuracy:.1%} right{again}")
+    if given.check and (short := missed(runs)):
+        sys.exit("\n".join(short))
 
 
 if __name__ == "__main__":
