@@ -48,6 +48,8 @@ def finetune(
     """
     if steps < 1 or batch < 1 or not lr > 0:
         raise UserError(f"steps {steps}, batch {batch}, lr {lr}: all must be above 0")
+    if warmup < 0 or seed < 0:
+        raise UserError(f"warmup {warmup}, seed {seed}: neither may be negative")
     rng = np.random.default_rng(seed)
     training, kept = split(examples, holdout, rng)
     if trainer.fixed_batch and (batch % trainer.fixed_batch or len(training) < batch):

@@ -19,6 +19,7 @@ from edgeengine.training.reservoir import Group, Reservoir
 from edgeengine.training.state import Arrays
 
 RUN, HELD = 10, 2  # of RUN samples of one class and domain in a row, the last HELD are held back
+MOST_BYTES = 4 << 30  # the store lies in memory and is written whole
 _FIXED = 8 + 8 + 8  # bytes of a slot's label, number and weight
 
 
@@ -58,10 +59,12 @@ class Added:
 class SampleStore:
     """At most `budget_bytes` of samples of one `spec`.
 
-    Raises UserError where the budget holds fewer than RUN samples.
+    Raises UserError where the budget holds fewer than RUN samples, or is above MOST_BYTES.
     """
 
     def __init__(self, spec: SampleSpec, budget_bytes: int, seed: int = 0):
+        if budget_bytes > MOST_BYTES:
+            raise UserError(f"a sample store of {budget_bytes} bytes: at most {MOST_BYTES} are kept; give less")
         capacity = budget_bytes // spec.bytes
         if capacity < RUN:
             raise UserError(

@@ -54,6 +54,8 @@ class Finetuning:
         samples, trainer = self._samples, self.trainer
         if rehearse and samples is None:
             raise UserError(f"rehearse {rehearse}: rehearsing needs a store of some KB")
+        if not margin >= 0:
+            raise UserError(f"margin {margin:g}: must be 0 or more, as 0.02 for two hundredths of the metric")
         kept = samples.examples(samples.held_back()) if samples is not None and len(samples) else None
         scores = self._scores(kept)
         old = None if samples is None or not rehearse else lambda rng: samples.examples(samples.draw(rehearse, rng))

@@ -72,6 +72,11 @@ BAD = {
     "a model, no bundle": (["finetune", "mlp.onnx", "--data", "moons.npz"], "edgeengine trainable"),
     "no data": (["finetune", "mlp.edge", "--data", "none.npz"], "none.npz"),
     "no steps": (["finetune", "mlp.edge", "--data", "moons.npz", "--steps", "0"], "steps 0"),
+    "negative warm-up": (["finetune", "mlp.edge", "--data", "moons.npz", "--warmup", "-1"], "warmup -1"),
+    "negative seed": (["finetune", "mlp.edge", "--data", "moons.npz", "--seed", "-1"], "seed -1"),
+    "margin that is no number": (["finetune", "mlp.edge", "--data", "moons.npz", "--margin", "nan"], "margin nan"),
+    "negative margin": (["finetune", "mlp.edge", "--data", "moons.npz", "--margin", "-0.1"], "margin -0.1"),
+    "a store beyond all memory": (["finetune", "mlp.edge", "--data", "moons.npz", "--store-kb", str(10**14)], "give less"),
     "label out of range": (["finetune", "mlp.edge", "--data", "far.npz"], "out of range"),
     "diverging": (["finetune", "mlp.edge", "--data", "huge.npz"], "the loss is nan"),
 }
