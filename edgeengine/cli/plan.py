@@ -48,10 +48,14 @@ def command(
 
     if emulated_speed not in (None, "measured"):
         raise UserError(f"plan: --emulated-speed {emulated_speed!r} is not known; the only choice is 'measured'")
+    if power_cap is not None and not power_cap > 0:
+        raise UserError(f"plan: --power-cap {power_cap:g}: give watts, above 0")
     tasks = load_workload(workload)
     if device is not None or not any(t.model for t in tasks.tasks):
-        if option:
-            raise UserError("plan: --option is for processors of this machine; a described device takes none")
+        if option or processor or emulated_speed:
+            raise UserError(
+                "plan: --option, --processor and --emulated-speed are for this machine; a described device takes none"
+            )
         known = on_device(tasks, device, state_folder(state))
         tasks, plan = known.workload, known.prepared.plan
     else:

@@ -73,6 +73,8 @@ def command(
         raise UserError("simulate: --seeds from 1 to 10,000, --workers from 1 to 1,000, --max-miss at least 0 and below 1")
     if not sweep and (plot is not None or kept is not None or cluster is not None or backend != "local" or workers > 1):
         raise UserError("simulate: --plot, --kept, --workers, --backend and --cluster are for --sweep; give one")
+    if device is not None and plan is not None:
+        raise UserError("simulate: --plan says on which device; leave out --device, or let a plan be made for it without --plan")
     one_run = output is not None or jobs is not None
     if ((seeds or 1) > 1 or sweep or find is not None) and one_run:
         raise UserError("simulate: -o and --jobs are for one run; with --seeds, --sweep or --find use --json")

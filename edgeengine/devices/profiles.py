@@ -59,13 +59,13 @@ def load_profile(name: str) -> DeviceProfile:
     """
     if name.endswith(".toml"):
         return read_profile(Path(name), f"{Path(name).resolve().parent.name}/{Path(name).stem}")
-    name, _, mode = name.partition(SEPARATOR)
+    name, separator, mode = name.partition(SEPARATOR)
     files = _files()
     matches = [n for n in files if n == name or n.split("/")[1] == name]
     if len(matches) != 1:
         raise UserError(f"no device profile {name!r}; known: {', '.join(files) or 'none'}")
     profile = read_profile(files[matches[0]], matches[0])
-    return in_mode(profile, mode) if mode else profile
+    return in_mode(profile, mode) if separator else profile
 
 
 def read_profile(file: Path, name: str = "") -> DeviceProfile:
