@@ -12,4 +12,6 @@ def main() -> None:
             raise
         print(f"edgeengine: the command line needs {e.name}; install it with: pip install 'edgeengine[cli]'", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
     run()

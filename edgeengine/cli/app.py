@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import keyword
 import shutil
+import sys
 import tempfile
 from enum import StrEnum
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -36,11 +38,14 @@ def command(
     name: Annotated[str, typer.Argument(help="Of the app: its folder and its Python package.")],
 ) -> None:
     """Start an app: a folder with a package that embeds the engine, a workload, a small model to replace, and a test."""
-    if not name.isidentifier() or not name.isascii() or name != name.lower() or keyword.iskeyword(name):
+    letters = name.isascii() and name[:1].isalpha() and name == name.lower()
+    if not letters or not name.isidentifier() or keyword.iskeyword(name):
         raise UserError(f"app new: {name!r} cannot name a package; give lower-case letters, digits and _, a letter first")
     folder = Path(name)
     if folder.exists() or folder.is_symlink():
         raise UserError(f"app new: {name} is there already; give another name or remove it")
+    if name in sys.stdlib_module_names or find_spec(name) is not None:
+        raise UserError(f"app new: there is a Python module {name} already, which the app would hide; give another name")
     # Written aside: there is a whole app or none.
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as aside:
         app = Path(aside) / name

@@ -34,6 +34,8 @@ def command(
 
     if action == "calibrate" and name is None and anchors and like and output:
         _calibrate(anchors, like, bundle or [], output, state, json)
+    elif action != "calibrate" and (anchors or like or bundle or output):
+        raise UserError("devices: --from, --like, --bundle and -o are for 'edgeengine devices calibrate'")
     elif action == "show" and name is not None:
         _show(name, json)
     elif action is None:
@@ -85,6 +87,7 @@ def _calibrate(anchors: str, like: str, bundles: list[str], output: str, state: 
     from edgeengine.bundle import open_bundle
     from edgeengine.cli.device_table import print_profile
     from edgeengine.devices import load_profile
+    from edgeengine.devices.checks import check_profile
     from edgeengine.devices.profile_file import to_toml
     from edgeengine.devices.profiles import known_macs
     from edgeengine.errors import UserError
@@ -102,6 +105,7 @@ def _calibrate(anchors: str, like: str, bundles: list[str], output: str, state: 
         folders = [*map(Path, bundles), *(state_folder(state) / "bundles").glob("*.edge")]
         found = read_export(file, [open_bundle(folder) for folder in folders])
     profile = calibrated(found, load_profile(like), f"calibrated by {file.name} ({len(found)} measurements)", file.name)
+    check_profile(profile, f"{file}, what it makes of {like}")
     write_file(Path(output), to_toml(profile).encode())
     made = load_profile(output)
     if json:

@@ -53,9 +53,7 @@ def command(
     tasks = load_workload(workload)
     if device is not None or not any(t.model for t in tasks.tasks):
         if option or processor or emulated_speed:
-            raise UserError(
-                "plan: --option, --processor and --emulated-speed are for this machine; a described device takes none"
-            )
+            raise UserError("plan: --option, --processor and --emulated-speed are for this machine, not for a described device")
         known = on_device(tasks, device, state_folder(state))
         tasks, plan = known.workload, known.prepared.plan
     else:

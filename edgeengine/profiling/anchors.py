@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from edgeengine.profiling.back_to_back import BACK_TO_BACK
 from edgeengine.profiling.store import read_profile
 from edgeengine.spec import ProfileRow
 
+LEAST, MOST = 1e-9, 1e9  # of ms and of GMAC: what lies outside is a slip of the pen
 KINDS = ("cpu", "gpu", "npu")
 PRECISIONS = {"float": "float", "fp32": "float", "fp16": "float", "int8": "int8", "w8a8": "int8"}
 
@@ -38,7 +38,7 @@ def read_csv(file: Path, macs_of: Mapping[str, float]) -> list[Anchor]:
     Raises UserError naming the line that says something else.
     """
     try:
-        with file.open(newline="", encoding="utf-8") as f:
+        with file.open(newline="", encoding="utf-8-sig") as f:
             reader = csv.DictReader(f)
             missing = {"processor", "precision", "latency_ms"} - set(reader.fieldnames or ())
             if missing:
@@ -82,8 +82,8 @@ def _positive(text: str | None, where: str) -> float:
         value = float(text or "")
     except ValueError as e:
         raise UserError(f"{where}: {text!r} is not a number") from e
-    if not (math.isfinite(value) and value > 0):
-        raise UserError(f"{where}: must be positive, and is {text}")
+    if not LEAST <= value <= MOST:
+        raise UserError(f"{where}: must be positive, from {LEAST:g} to {MOST:g}, and is {text}")
     return value
 
 

@@ -18,12 +18,20 @@ def test_the_new_apps_own_test_passes(cli: Cli, tmp_path: Path) -> None:
     assert "3 passed" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["two words", "9lives", "class", "Upper", "../out", "na-me", ""])
+@pytest.mark.parametrize("name", ["two words", "9lives", "class", "Upper", "../out", "na-me", "", "_", "__init__", "2"])
 def test_a_name_that_is_no_package_is_refused(cli: Cli, tmp_path: Path, name: str) -> None:
     before = sorted(tmp_path.iterdir())
     done = cli("app", "new", name)
     assert done.code == 2
     assert "cannot name a package" in done.err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["edgeengine", "numpy", "json", "this"])
+def test_a_name_that_would_hide_a_module_is_refused(cli: Cli, tmp_path: Path, name: str) -> None:
+    before = sorted(tmp_path.iterdir())
+    done = cli("app", "new", name)
+    assert done.code == 2 and f"a Python module {name} already" in done.err and done.err.count("\n") == 1
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -29,6 +29,7 @@ def files(tmp_path: Path, models: dict[str, Path]) -> Path:
     other = workload({"name": "other"})
     (tmp_path / "other.json").write_bytes(msgspec.json.encode(plan(other)))
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 broken")
+    (tmp_path / "slip.csv").write_text("processor,precision,latency_ms,gmacs\ncpu,float,1e-300,0.3\n")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/precious").write_text("keep")
     return tmp_path
@@ -102,6 +103,9 @@ BAD: dict[str, tuple[list[str], str]] = {
     "split, no parts": (["split", "m.onnx", "-o", "m.edge", "--parts", "0"], "0"),
     "devices, unknown name": (["devices", "show", "acme"], "acme"),
     "devices, show what": (["devices", "show"], "show what"),
+    "devices, output of show": (["devices", "show", "pi4", "-o", "x.toml"], "calibrate"),
+    "devices, anchors of none": (["devices", "--from", "x.csv"], "calibrate"),
+    "devices, calibrated by a slip": (["devices", "calibrate", "--from", "slip.csv", "--like", "pi4", "-o", "x.toml"], "1e-300"),
     "devices, unknown action": (["devices", "melt"], "melt"),
     "demo, bad seconds": (["demo", "--seconds", "0"], "--seconds"),
 }

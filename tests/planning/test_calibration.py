@@ -76,6 +76,11 @@ def test_bad_row_is_refused_with_its_line(tmp_path: Path, line: str, words: str)
     assert words in str(e.value) and str(file) in str(e.value)
 
 
+def test_a_file_that_a_spreadsheet_wrote_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(HEAD + "npu,float,good,,1.8,1,3\n", encoding="utf-8-sig")
+    assert len(read_csv(tmp_path / "a.csv", {})) == 1
+
+
 def test_files_that_are_no_anchors_are_refused(tmp_path: Path) -> None:
     for text, words in ((HEAD, "no measurement"), ("a,b\n1,2\n", "line 1: no column latency_ms, precision, processor")):
         (tmp_path / "a.csv").write_text(text)
