@@ -101,7 +101,10 @@ def main() -> None:
     except OSError as e:  # output that cannot be written, a disk that is full
         print(f"edgeengine: {e.filename or 'output'}: {e.strerror}", file=sys.stderr)
         sys.exit(UserError.exit_code)
-    except Exception:  # noqa: BLE001  whatever else comes up is our defect: show where, and say so by the exit code
+    except Exception as e:  # noqa: BLE001  whatever else comes up is our defect: show where, and say so by the exit code
+        if isinstance(e, ModuleNotFoundError) and e.name == "onnx":
+            print(f"edgeengine: this needs {e.name}; install it with: pip install 'edgeengine[cli]'", file=sys.stderr)
+            sys.exit(UserError.exit_code)
         traceback.print_exc()
         print("edgeengine: this is a defect of edgeengine; please report it with the lines above", file=sys.stderr)
         sys.exit(InternalError.exit_code)

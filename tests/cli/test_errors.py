@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,10 @@ def test_interrupted_command_exits_with_130(cli: Any, files: Path, monkeypatch: 
 
     monkeypatch.setattr("edgeengine.simulation.stream", interrupted)
     assert cli("simulate", "good.toml").code == 130
+
+
+def test_missing_package_is_named(cli: Any, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    done = cli("app", "new", "doorbell")
+    assert done.code == 2 and done.err.count("\n") == 1 and "needs onnx" in done.err and "edgeengine[cli]" in done.err
+    assert not list(files.glob("*doorbell*"))
