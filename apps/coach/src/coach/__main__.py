@@ -22,8 +22,9 @@ import msgspec
 
 from coach import display
 from coach.config import Config, check_config, load_config
+from coach.exits import run
 from coach.service import Coach, Decision
-from edgeengine.errors import EdgeEngineError, UserError
+from edgeengine.errors import UserError
 from edgeengine.state import state_folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -39,6 +40,8 @@ def coach(
     log: Annotated[Path | None, typer.Option(help="A JSON line for each decision.")] = None,
 ) -> None:
     """Watch the sensor and say which exercise is being done. Keys 1 to 7 name what it is, and it learns."""
+    if seconds is not None and not seconds > 0:
+        raise UserError(f"--seconds {seconds:g}: must be above 0")
     settings = _settings(config, port, speed)
     state = state_folder(settings.state or None)
     console = Console(stderr=True, highlight=False)
@@ -57,11 +60,13 @@ def coach(
 
 
 def _settings(file: Path | None, port: str | None, speed: float | None) -> Config:
-    if file is None and port is None:
-        raise UserError("coach: give --config FILE.toml, or --port; without a sensor: python -m coach.emulator")
+    if file is None and not port:
+        raise UserError("give --config FILE.toml, or --port; without a sensor: python -m coach.emulator")
     settings = load_config(file) if file is not None else Config(port=port or "")
-    settings = msgspec.structs.replace(settings, port=port or settings.port, speed=speed or settings.speed)
-    return check_config(settings, "coach")
+    settings = msgspec.structs.replace(settings, port=port or settings.port)
+    if speed is not None:
+        settings = msgspec.structs.replace(settings, speed=speed)
+    return check_config(settings, "options")
 
 
 def _watch(made: Coach, end: float | None) -> None:
@@ -133,16 +138,5 @@ def _summary(made: Coach) -> str:
     return f"decisions: {', '.join(f'{n} {o}' for o, n in sorted(tally.outcomes.items())) or 'none'}{latency}"
 
 
-def main() -> None:
-    """Exit codes: 2 your input, 3 no processor can, 4 the sensor, 70 our defect, 130 interrupted."""
-    try:
-        app()
-    except EdgeEngineError as e:
-        typer.echo(f"coach: {e}", err=True)
-        sys.exit(e.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
 if __name__ == "__main__":
-    main()
+    run(app)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
+
+try:
+    import typer
+except ImportError as e:
+    sys.stderr.write(f"coach: {e.name} is missing; install it with: pip install 'edgeengine-coach[app]'\n")
+    sys.exit(2)
 
 from coach.board import Board
 from coach.carriers import carrier
+from coach.exits import run
 from coach.player import Manner, Player
 from coach.recordings import Recording, load_recordings
-from edgeengine.errors import EdgeEngineError, UserError
+from edgeengine.errors import UserError
 from edgeengine.state import state_folder
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -41,12 +48,14 @@ def emulate(
     if (
         not 0 < speed <= 100
         or not 0 <= errors < 1
-        or jitter_ms < 0
-        or garbage < 0
-        or (seconds is not None and seconds <= 0)
+        or not 0 <= jitter_ms < math.inf
+        or not 0 <= garbage < math.inf
+        or (seconds is not None and not 0 < seconds < math.inf)
+        or seed < 0
     ):
         raise UserError(
-            "emulator: --speed is above 0 and at most 100, --errors from 0 to below 1, times are not negative"
+            "emulator: --speed is above 0 and at most 100, --errors from 0 to below 1, --seconds above 0, "
+            "other times and --seed not negative"
         )
     manner = Manner(speed, errors, jitter_ms / 1e3, garbage, split, tuple(_unplug(u) for u in unplug or ()))
     rng = np.random.default_rng(seed)
@@ -81,16 +90,5 @@ def _recordings(subjects: list[int], side: int | None, cache: Path) -> list[Reco
     return found
 
 
-def main() -> None:
-    """Exit codes: 2 your input, 130 interrupted."""
-    try:
-        app()
-    except EdgeEngineError as e:
-        typer.echo(f"coach: {e}", err=True)
-        sys.exit(e.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
 if __name__ == "__main__":
-    main()
+    run(app)
