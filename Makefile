@@ -15,7 +15,7 @@ help:
 	@echo "make runtimes  training graphs on ONNX Runtime 1.20, 1.24 and the present one"
 	@echo "make profiles  the described devices, from the tables in profiles/measured"
 	@echo "make bench-learn  a person the model never saw, another wrist, classes two at a time (trains base models: minutes)"
-	@echo "make soak   200 processes killed while they learn; the coach live for five minutes, bars checked"
+	@echo "make soak   200 processes killed while they learn, a day on the virtual clock, the coach live for five minutes"
 	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
@@ -53,6 +53,7 @@ bench-learn: $(VENV)/.test
 
 soak: $(VENV)/.test
 	EDGEENGINE_KILLS=200 $(BIN)/python -m pytest -q tests/training/test_killed.py
+	EDGEENGINE_HOURS=24 $(BIN)/python -m pytest -q tests/engine/test_day.py
 	$(BIN)/python -m benchmarks.coach --minutes 8.5 --check
 
 gpu-check: $(VENV)/.demo

@@ -25,7 +25,7 @@ _FILES = {
     "init.py.in": "src/$name/__init__.py",
     "main.py.in": "src/$name/__main__.py",
     "workload.toml.in": "src/$name/workload.toml",
-    "test_app.py.in": "tests/test_$name.py",
+    "app_test.py.in": "tests/test_$name.py",
 }
 
 

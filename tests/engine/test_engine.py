@@ -167,7 +167,8 @@ def test_window_and_glue_give_the_child_what_one_computes_by_hand(
     (tmp_path / "ourglue.py").write_text("def shifted(arrays):\n    return {n: a + 1 for n, a in arrays.items()}\n")
     monkeypatch.syspath_prepend(tmp_path)
     tasks = (
-        {"name": "frames", "period_ms": 40, "inputs": "random:3"},  # far apart: a job that still runs would leave a gap
+        # far apart: a job that still runs would leave a gap
+        {"name": "frames", "period_ms": 40, "deadline_ms": 10_000, "inputs": "random:3"},
         {
             "name": "total",
             "after": "frames",
@@ -351,7 +352,7 @@ class Port:
 
 
 def test_sources_and_sinks_are_open_while_the_engine_runs(bundles: Bundles) -> None:
-    task = {"name": "scale", "period_ms": 10, "inputs": "source:port"}
+    task = {"name": "scale", "period_ms": 10, "deadline_ms": 10_000, "inputs": "source:port"}
     port, sink = Port(), Port()
     with engine(bundles, task, seconds=0.05, sources={"port": port}, sinks={"scale": sink}) as e:
         e.wait()

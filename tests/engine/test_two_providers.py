@@ -42,7 +42,7 @@ def live(bundle: Bundle, where: dict[str, Processor], providers: dict[str, Provi
         futures = {seed: engine.submit("net", {"x": image(seed)}) for seed in (1, 2, 3)}
         results = {seed: future.result(SOON) for seed, future in futures.items()}
         log = engine.log
-    assert [r.outcome for r in results.values()] == ["met"] * 3
+    assert [(r.outcome, r.cause) for r in results.values()] == [("met", "")] * 3
     ran = [line.event.processor for line in log if isinstance(line.event, Started)]
     return {seed: r.outputs["y"] for seed, r in results.items()}, ran
 
