@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from edgeengine.events import AnyAction, Drop, Start, Wake
 from edgeengine.scheduling.dropping import CANNOT_FINISH
 from edgeengine.scheduling.job import Job, Move
-from edgeengine.scheduling.slack import awaited_ns
+from edgeengine.scheduling.slack import first_startable
 from edgeengine.scheduling.view import View
 
 
@@ -34,14 +34,7 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool, 
             if not early_drop:
                 break
             continue
-        best, release_ns = None, None
-        for move in task.fastest[job.position]:
-            p = move.processor
-            if not (p.mask & busy) and p.held_until_ns <= now:
-                release_ns = awaited_ns(view, job, move, now, busy)
-                if release_ns is None:
-                    best = move
-                    break
+        best, release_ns = first_startable(view, job, now, busy)
         if best is None:
             if release_ns is not None:
                 actions.append(Wake(release_ns))

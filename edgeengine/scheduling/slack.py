@@ -13,6 +13,20 @@ from edgeengine.scheduling.view import View
 BACKGROUND = RANK["background"]
 
 
+def first_startable(view: View, job: Job, now: int, busy: int) -> tuple[Move | None, int | None]:
+    """The job's fastest move that may start now; without one, the first release that another waits for (None: no release)."""
+    awaited: int | None = None
+    for move in job.task.fastest[job.position]:
+        p = move.processor
+        if p.mask & busy or p.held_until_ns > now:
+            continue
+        release_ns = awaited_ns(view, job, move, now, busy)
+        if release_ns is None:
+            return move, None
+        awaited = release_ns if awaited is None else min(awaited, release_ns)
+    return None, awaited
+
+
 def awaited_ns(view: View, job: Job, move: Move, now: int, busy: int) -> int | None:
     """When the release comes that `move` of a training job would stand in the way of, by its p99; None if it may start now.
 

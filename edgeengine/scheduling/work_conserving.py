@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from edgeengine.events import AnyAction, Start, Wake
 from edgeengine.scheduling.job import Job
-from edgeengine.scheduling.slack import awaited_ns
+from edgeengine.scheduling.slack import first_startable
 from edgeengine.scheduling.view import View
 
 
@@ -21,17 +21,10 @@ def start_by_priority(view: View, jobs: Iterable[Job], now: int) -> list[AnyActi
     for job in jobs:
         if busy == view.all_mask:
             break
-        waits: list[int] = []
-        for move in job.task.fastest[job.position]:
-            if not view.can_start(move.processor, now, busy):
-                continue
-            release_ns = awaited_ns(view, job, move, now, busy)
-            if release_ns is None:
-                busy |= move.processor.mask
-                actions.append(Start(job.task.name, job.index, move.subgraph, move.processor.name))
-                break
-            waits.append(release_ns)
-        else:
-            if waits:
-                actions.append(Wake(min(waits)))
+        move, release_ns = first_startable(view, job, now, busy)
+        if move is not None:
+            busy |= move.processor.mask
+            actions.append(Start(job.task.name, job.index, move.subgraph, move.processor.name))
+        elif release_ns is not None:
+            actions.append(Wake(release_ns))
     return actions

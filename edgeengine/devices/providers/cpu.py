@@ -46,15 +46,13 @@ class CpuProvider:
         key = (file, processor.threads, affinity)
         with self._lock:
             if key not in self._sessions:
-                entries = {"session.intra_op_thread_affinities": affinity} if affinity else {}
-                session = create(file, session_options(processor.threads, entries), [self.name])
+                session = create(file, _options(processor), [self.name])
                 self._sessions[key] = Session(file, session, placement_of(session, self.name))
             return self._sessions[key]
 
     def load_version(self, bundle: Bundle, step: Step, processor: Processor, version: Mapping[str, np.ndarray]) -> Executable:
         """As `load`, the weights those of `version` where it has them. The subgraph must read every tensor of it."""
-        file, affinity = subgraph_file(bundle, step), _affinity(processor)
-        options = session_options(processor.threads, {"session.intra_op_thread_affinities": affinity} if affinity else {})
+        file, options = subgraph_file(bundle, step), _options(processor)
         if version:
             # ONNX Runtime reads the arrays while the session is made; a private copy, since an OrtValue aliases its array.
             held = {n: np.array(a, order="C") for n, a in version.items()}
@@ -66,6 +64,11 @@ class CpuProvider:
     def close(self) -> None:
         with self._lock:
             self._sessions.clear()
+
+
+def _options(processor: Processor) -> ort.SessionOptions:
+    affinity = _affinity(processor)
+    return session_options(processor.threads, {"session.intra_op_thread_affinities": affinity} if affinity else {})
 
 
 def _affinity(processor: Processor) -> str:
