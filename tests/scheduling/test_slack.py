@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace as Stub
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeengine.events import Finished, Started
-from edgeengine.scheduling import make_policy
+from edgeengine.scheduling import make_policy, slack
 from edgeengine.simulation import Median, simulate
 from tests.builders import MS, plan, workload
 
@@ -89,3 +91,18 @@ def test_most_of_the_slack_is_used() -> None:
             busy[event.task.startswith("learn")] += event.duration_ns
     slack = 2 * 2000 * MS - busy[False]
     assert busy[True] >= 0.85 * slack
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.none() | st.integers(1, 100)), max_size=6))
+def test_the_fastest_that_may_start_else_the_first_release_awaited(moves: list[tuple[bool, int | None]]) -> None:
+    """(busy, the release it waits for) of each move, the fastest first."""
+    made = [Stub(processor=Stub(mask=1 << i, held_until_ns=0), release_ns=at) for i, (_, at) in enumerate(moves)]
+    busy = sum(1 << i for i, (taken, _) in enumerate(moves) if taken)
+    job = Stub(task=Stub(fastest=[made]), position=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slack, "awaited_ns", lambda view, job, move, now, busy: move.release_ns)
+        found = slack.first_startable(Stub(), job, 0, busy)  # type: ignore[arg-type]
+    free = [m for m, (taken, _) in zip(made, moves, strict=True) if not taken]
+    now = next((m for m in free if m.release_ns is None), None)
+    assert found == ((now, None) if now is not None else (None, min((m.release_ns for m in free), default=None)))
