@@ -15,7 +15,7 @@ from edgeengine.engine.prepare import Prepared
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.planning import plan_from_latencies
 from edgeengine.planning.expectations import Expectations
-from edgeengine.spec import Plan, SubgraphSpec
+from edgeengine.spec import SubgraphSpec
 from edgeengine.spec.device import DeviceProfile
 from edgeengine.workload import Task, Workload
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OnDevice:
-    """A workload on a described device. `workload` is the one given, but for xr:NAME, whose latencies are the device's."""
+    """A workload on a described device: the one given, but for a published one, whose latencies are now the device's."""
 
     workload: Workload
     prepared: Prepared
@@ -38,27 +38,21 @@ def on_device(workload: Workload, device: str | None, state: Path) -> OnDevice:
     """
     from edgeengine.devices import load_profile
     from edgeengine.planning.described import plan_on_device
-    from edgeengine.planning.estimates import xr_on_device
-    from edgeengine.workload.file import XR
+    from edgeengine.planning.estimates import published_on_device
+    from edgeengine.workload.published import published
 
     if device is None:
         return OnDevice(workload, Prepared(plan_from_latencies(workload), []))
     profile = load_profile(device)
-    if workload.path.startswith(XR):
-        workload, plan = xr_on_device(workload.path.removeprefix(XR), profile)
+    ready = published(workload.path)
+    if ready is not None:
+        workload, plan = published_on_device(workload, ready, profile)
         return OnDevice(workload, Prepared(plan, []))
     with progress_bar() as bar:
         bundles = open_or_build(workload, state, {}, bar)
     expect = {t.name: expectations(t, profile) for t in workload.tasks}
     plan, rows = plan_on_device(workload, bundles, profile, expect)
     return OnDevice(workload, Prepared(plan, rows))
-
-
-def described_plan(workload: Workload, device: str | None, state: Path | None = None) -> Plan:
-    """The plan alone."""
-    from edgeengine.state import state_folder
-
-    return on_device(workload, device, state if state is not None else state_folder(None)).prepared.plan
 
 
 def known_device(device: str, processors: Sequence[str] | None) -> DeviceProfile:

@@ -25,6 +25,7 @@ EXAMPLES = (
     "edgeengine simulate w.toml --seeds 20                  (miss rates with their 95 % intervals)",
     "edgeengine simulate w.toml --sweep rate=0.5:3:11 --sweep policy=edf,fifo --workers 2 --plot frontier.html",
     "edgeengine simulate w.toml --find rate=0.5,8 --seeds 5  (the highest rate that meets the deadlines)",
+    "edgeengine simulate w.toml --find 'device=*'            (the weakest described device that does)",
 )
 
 
@@ -42,7 +43,9 @@ def command(
         int | None, typer.Option(help="Simulate with this many seeds, from --seed on; 1, or 20 where latencies are predicted.")
     ] = None,
     sweep: Annotated[list[str] | None, typer.Option(help="KEY=V1,V2,… or KEY=FROM:TO:COUNT; repeat to cross keys.")] = None,
-    find: Annotated[str | None, typer.Option(help="KEY=LOW,HIGH or KEY=NAME,NAME,…: the best that is feasible.")] = None,
+    find: Annotated[
+        str | None, typer.Option(help="KEY=LOW,HIGH, KEY=NAME,NAME,… or device=PATTERN: the best that is feasible.")
+    ] = None,
     max_miss: Annotated[float, typer.Option(help="Feasible: no task misses more than this share.")] = 0.0,
     workers: Annotated[int, typer.Option(help="Processes for --sweep.")] = 1,
     backend: Annotated[str, typer.Option(help="Where the workers of --sweep are: local or dask.")] = "local",
@@ -63,7 +66,7 @@ def command(
     from edgeengine.state import state_folder
     from edgeengine.sweeps import Question
     from edgeengine.workload import load_workload
-    from edgeengine.workload.file import XR
+    from edgeengine.workload.published import XR
 
     make_policy(policy)  # an unknown one is said before anything is measured
     make_execution_times(times, seed)
@@ -104,7 +107,7 @@ def _once(
     from edgeengine.reporting import Tally, run_document, with_basis, writing_jobs, writing_run
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import device_of, make_execution_times, stream
-    from edgeengine.workload.file import XR
+    from edgeengine.workload.published import XR
 
     plan, counted = device_of(known.plan, times, seed), Tally(tasks)
     scores = XrScores(seconds * 1e3) if tasks.path.startswith(XR) else None

@@ -27,14 +27,15 @@ class Planner:
     """
 
     here: Plan | None
-    state: Path | None = None
+    state: Path
 
-    def __call__(self, workload: Workload, device: str | None) -> Plan:
-        from edgeengine.cli.described import described_plan
+    def __call__(self, workload: Workload, device: str | None) -> tuple[Workload, Plan]:
+        from edgeengine.cli.described import on_device
 
         if device is None and self.here is not None:
-            return msgspec.structs.replace(self.here, workload=workload.sha256)
-        return described_plan(workload, device, self.state)
+            return workload, msgspec.structs.replace(self.here, workload=workload.sha256)
+        known = on_device(workload, device, self.state)
+        return known.workload, known.prepared.plan
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,10 @@ def _find(question: Question, text: str, json: bool) -> None:
     found = find(question, axis, note)
     if json:
         print_json(_about(question) | {"find": found})
-        return
     if found.value is None:
-        note(f"no {axis.key} among {', '.join(map(str, axis.values))} meets the deadlines")
+        tried = f"from {axis.values[0]} to {axis.values[-1]}" if axis.numeric else f"among {', '.join(map(str, axis.values))}"
+        raise PlanInfeasible(f"no {axis.key} {tried} meets the deadlines; --sweep {text} shows by how much each misses")
+    if json:
         return
     value = f"{found.value:.4g}" if isinstance(found.value, float) else found.value
     assert found.confirmed is not None

@@ -15,18 +15,19 @@ from edgeengine.simulation import device_of, make_execution_times, stream
 from edgeengine.spec import Plan
 from edgeengine.sweeps.space import Point, setting
 from edgeengine.workload import Workload
-from edgeengine.workload.file import XR
+from edgeengine.workload.published import XR
 
 Answer = dict[str, object]
-Planner = Callable[[Workload, str | None], Plan]
+Planner = Callable[[Workload, str | None], tuple[Workload, Plan]]
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked at every point. `planner` makes the plan for a workload on a device (by name; None: as the workload says);
-    it and all else here must be picklable, points are answered in other processes. `devices` identifies what is known of the
-    devices asked about, so that answers kept in a file are not taken for those of others. A point is feasible if no task with a
-    deadline, training aside, misses more than `max_miss` of its jobs.
+    """What is asked at every point. `planner` makes the plan for a workload on a device (by name; None: as the workload says),
+    and gives the workload as it is there (the latencies of a published one are the device's); it and all else here must be
+    picklable, points are answered in other processes. `devices` identifies what is known of the devices asked about, so that
+    answers kept in a file are not taken for those of others. A point is feasible if no task with a deadline, training aside,
+    misses more than `max_miss` of its jobs.
     """
 
     workload: Workload
@@ -50,7 +51,7 @@ def answer(question: Question, point: Point) -> Answer:
     workload = setting(question.workload, point)
     device = point.get("device", question.device)
     try:
-        plan = question.planner(workload, None if device is None else str(device))
+        workload, plan = question.planner(workload, None if device is None else str(device))
     except PlanInfeasible as e:
         return {"point": point, "feasible": False, "reason": str(e), "tasks": []}
     policy, times = str(point.get("policy", question.policy)), str(point.get("times", question.times))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from edgeengine.devices import list_profiles
 from edgeengine.errors import UserError
 from edgeengine.workload import Task, Workload, revised
+from edgeengine.workload.xr import line_of, rates_of
 
 Value = float | str
 Point = dict[str, Value]
@@ -33,9 +36,10 @@ class Axis:
 
 
 def parse_axis(text: str, workload: Workload) -> Axis:
-    """ "rate=0.5,1,2", "rate=0.5:2:7" (from, to, how many), "device=a,b", "vad.period_ms=10,20".
+    """ "rate=0.5,1,2", "rate=0.5:2:7" (from, to, how many), "device=a,b", "device=raspberrypi/*", "vad.period_ms=10,20".
 
-    Raises UserError for an unknown key or task, and for values that are no numbers where numbers belong.
+    Raises UserError for an unknown key or task, for values that are no numbers where numbers belong, and for a pattern that no
+    device matches.
     """
     key, separator, listed = text.partition("=")
     if not separator or not listed:
@@ -46,9 +50,24 @@ def parse_axis(text: str, workload: Workload) -> Axis:
     if name not in (TASK_KEYS if "." in key else FACTORS + CHOICES):
         raise UserError(f"there is no key {key!r} to vary; keys: {_known()}")
     if name in TEXT_KEYS:
-        return Axis(key, tuple(dict.fromkeys(v.strip() for v in listed.split(","))))
+        texts = [v.strip() for v in listed.split(",")]
+        named = [n for t in texts for n in (weakest_first(t) if key == "device" and "*" in t else [t])]
+        return Axis(key, tuple(dict.fromkeys(named)))
     values = _range(key, listed) if ":" in listed else tuple(_number(key, v) for v in listed.split(","))
     return Axis(key, tuple(dict.fromkeys(values)))
+
+
+def weakest_first(pattern: str) -> list[str]:
+    """Described devices by a pattern of the shell ("*" is all): by the multiply-accumulates a second of their fastest processor.
+    Profiles have no prices; where money decides, name devices from the cheapest. Those without rates are left out.
+
+    Raises UserError where none is left.
+    """
+    able = {p.name: max(rates_of(p).tera_macs_s.values()) for p in list_profiles() if any(map(line_of, p.processor))}
+    found = sorted(fnmatch.filter(able, pattern), key=lambda name: (able[name], name))
+    if not found:
+        raise UserError(f"device={pattern}: no described device with rates matches; see 'edgeengine devices'")
+    return found
 
 
 def _known() -> str:

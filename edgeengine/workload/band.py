@@ -50,3 +50,8 @@ def band_workload(name: str, device: str | Rates = "a", *, scale: float = 1.0, s
             for i in range(copies)
         ]
     return ready_workload(f"band:{name}", tuple(tasks))
+
+
+def mega_macs(task: str) -> float:
+    """Multiply-accumulates of a task's model, in millions."""
+    return MEGA_MACS[task.rpartition("-")[0]]

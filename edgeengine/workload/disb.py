@@ -18,6 +18,7 @@ MEGA_MACS = {
     "bert": 6 * (32 * (4 * 768**2 + 2 * 768 * 3072) + 2 * 32**2 * 768) / 1e6,
 }  # fmt: skip
 ALL = tuple(MEGA_MACS)
+_REAL_TIME, _BEST_EFFORT = "rt-", "be-"
 
 # name -> (how real-time clients send, requests a second, real-time clients, best-effort clients)
 WORKLOADS: dict[str, tuple[str, float, tuple[str, ...], tuple[str, ...]]] = {
@@ -43,6 +44,11 @@ def disb_workload(name: str, device: str | Rates = "a", *, scale: float = 1.0, s
         return Task(name=name + model, latency_ms=latency_ms, energy_mj=energy_mj, segments=segments, **how)  # type: ignore[arg-type]
 
     release = {"rate_hz": rate_hz} if pattern == "uniform" else {"arrivals": Arrivals(poisson=rate_hz)}
-    tasks = [client("rt-", model, criticality="high", deadline_ms=1e3 / rate_hz, **release) for model in real_time]
-    tasks += [client("be-", model, kind="train") for model in best_effort]
+    tasks = [client(_REAL_TIME, model, criticality="high", deadline_ms=1e3 / rate_hz, **release) for model in real_time]
+    tasks += [client(_BEST_EFFORT, model, kind="train") for model in best_effort]
     return ready_workload(f"disb:{name}", tuple(tasks))
+
+
+def mega_macs(task: str) -> float:
+    """Multiply-accumulates of a task's model, in millions."""
+    return MEGA_MACS[task.removeprefix(_REAL_TIME).removeprefix(_BEST_EFFORT)]

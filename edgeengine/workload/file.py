@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from edgeengine.errors import UserError
 from edgeengine.spec import parse_shape
-from edgeengine.workload.band import band_workload
-from edgeengine.workload.disb import disb_workload
+from edgeengine.workload.published import published
 from edgeengine.workload.task import NS_PER_MS, Arrivals, Task, Workload
-from edgeengine.workload.xr import xr_workload
-
-XR = "xr:"
-READY: dict[str, Callable[[str], Workload]] = {XR: xr_workload, "disb:": disb_workload, "band:": band_workload}
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,9 +26,9 @@ def load_workload(path: str | Path) -> Workload:
     Raises UserError for anything that could not run: unknown keys, negative times, duplicate names, unknown or circular
     `after`, missing models.
     """
-    for prefix, make in READY.items():
-        if str(path).startswith(prefix):
-            return make(str(path).removeprefix(prefix))
+    ready = published(str(path))
+    if ready is not None:
+        return ready.workload()
     file = Path(path)
     try:
         raw = file.read_bytes()

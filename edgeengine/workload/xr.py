@@ -111,6 +111,11 @@ def xr_workload(scenario: str, device: str | Rates = "a", *, scale: float = 1.0,
     return workload_of(scenario, latency, energy, segments=segments)
 
 
+def mega_macs(task: str) -> float:
+    """Multiply-accumulates of a task's model, in millions."""
+    return MEGA_MACS[task]
+
+
 def workload_of(
     scenario: str,
     latency_ms: Mapping[str, Mapping[str, float]],

@@ -10,12 +10,12 @@ from edgeengine.bundle import Bundle
 from edgeengine.devices.effects import effects_of
 from edgeengine.errors import PlanInfeasible, UserError
 from edgeengine.planning.described import plan_on_device
-from edgeengine.planning.estimates import from_macs, xr_on_device
+from edgeengine.planning.estimates import from_macs, published_on_device
 from edgeengine.profiling.described import Expected
-from edgeengine.spec import SubgraphSpec
+from edgeengine.spec import Plan, SubgraphSpec
 from edgeengine.spec.device import DeviceProfile, Figure, LinkProfile, ProcessorProfile, Speed
-from edgeengine.workload import Workload
-from edgeengine.workload.xr import MEGA_MACS
+from edgeengine.workload import Workload, revised
+from edgeengine.workload.published import published
 from tests.builders import workload
 
 MS = 1e6
@@ -101,17 +101,32 @@ def test_line_is_overhead_plus_macs_over_rate_and_so_are_its_bounds() -> None:
     assert (found.median_ns, found.low_ns, found.high_ns) == (201 * MS, 100.5 * MS, 402 * MS)
 
 
-def test_xrbench_scenario_has_the_lines_of_the_device() -> None:
-    made, plan = xr_on_device("vr_gaming", DEVICE)
+def on_the_board(name: str, rate: float = 1.0) -> tuple[Workload, Plan]:
+    ready = published(name)
+    assert ready is not None
+    given = ready.workload()
+    faster = {t.name: {"period_ms": t.period_ms / rate} for t in given.tasks if t.period_ms is not None}
+    return published_on_device(revised(given, faster) if rate != 1 else given, ready, DEVICE)
+
+
+@pytest.mark.parametrize("name", ["xr:vr_gaming", "disb:A", "disb:E", "band:sample", "band:heat"])
+def test_published_workloads_have_the_lines_of_the_device(name: str) -> None:
+    made, plan = on_the_board(name)
+    ready = published(name)
+    assert ready is not None and len(plan.tasks) == len(made.tasks)
     for task in plan.tasks:
+        macs = ready.mega_macs(task.task)
         by_processor = {s.processor: s.latency.p50_ns / MS for s in task.steps}
-        assert by_processor == pytest.approx(
-            {
-                "cpu0": 1 + MEGA_MACS[task.task] / 10,
-                "cpu1": 1 + MEGA_MACS[task.task] / 10,
-                "npu": 0.5 + MEGA_MACS[task.task] / 100,
-            },
-            rel=1e-6,
-        )
-        assert made.task(task.task).latency_ms == pytest.approx(by_processor, rel=1e-6) and task.basis == "estimated"
-    assert {s.processor for s in xr_on_device("ar_assistant", DEVICE)[1].task("PD").steps} == {"cpu0", "cpu1"}
+        assert by_processor == pytest.approx({"cpu0": 1 + macs / 10, "cpu1": 1 + macs / 10, "npu": 0.5 + macs / 100}, rel=1e-6)
+        stated = made.task(task.task)
+        assert stated.latency_ms == pytest.approx(by_processor, rel=1e-6) and task.basis == "estimated"
+        assert isinstance(stated.energy_mj, dict) and stated.energy_mj.keys() == by_processor.keys()  # none of another device
+
+
+def test_published_workloads_on_a_device_keep_the_rates_asked_for() -> None:
+    made, _ = on_the_board("band:sample", 2.0)
+    assert {t.period_ms for t in made.tasks} == {15}
+
+
+def test_operators_that_no_npu_takes_keep_a_published_model_off_it() -> None:
+    assert {s.processor for s in on_the_board("xr:ar_assistant")[1].task("PD").steps} == {"cpu0", "cpu1"}

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeengine.cli.described import described_plan
+from edgeengine.devices import load_profile
 from edgeengine.errors import UserError
+from edgeengine.planning import plan_from_latencies
 from edgeengine.spec import Plan
 from edgeengine.sweeps import Question, find, parse_axis, points, run_points
 from edgeengine.sweeps.frontier import frontier_html
-from edgeengine.sweeps.space import setting
+from edgeengine.sweeps.space import setting, weakest_first
 from edgeengine.workload import Workload
+from edgeengine.workload.xr import rates_of
 from tests.builders import MS, workload
 
 TASKS = workload(
@@ -23,7 +25,13 @@ TASKS = workload(
     {"name": "b", "latency_ms": {"npu": 9}, "arrivals": {"poisson": 20}, "deadline_ms": 40},
     {"name": "c", "latency_ms": {"cpu": 1}, "after": "a"},
 )
-QUESTION = Question(TASKS, described_plan, seconds=1.0, seeds=2)
+
+
+def planner(tasks: Workload, device: str | None) -> tuple[Workload, Plan]:
+    return tasks, plan_from_latencies(tasks)
+
+
+QUESTION = Question(TASKS, planner, seconds=1.0, seeds=2)
 AXES = [parse_axis("rate=0.5:2:3", TASKS), parse_axis("policy=edf,fifo", TASKS)]
 
 
@@ -50,6 +58,7 @@ def test_points_are_every_combination_in_order() -> None:
         ("rate=nan", "positive"),
         ("rate=1:2", "FROM:TO:COUNT"),
         ("rate=1:2:1", "count from 2"),
+        ("device=nobody/*", "no described device"),
     ],
 )
 def test_axes_that_cannot_be(text: str, word: str) -> None:
@@ -94,13 +103,13 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
     kept, wanted = tmp_path / "kept.jsonl", points(AXES)
     asked: list[str] = []
 
-    def planner(tasks: Workload, device: str | None) -> Plan:
+    def interrupted(tasks: Workload, device: str | None) -> tuple[Workload, Plan]:
         asked.append(tasks.sha256)
         if len(asked) == 4:
             raise KeyboardInterrupt
-        return described_plan(tasks, device)
+        return planner(tasks, device)
 
-    question = Question(TASKS, planner, seconds=1.0, seeds=2)
+    question = Question(TASKS, interrupted, seconds=1.0, seeds=2)
     with pytest.raises(KeyboardInterrupt):
         run_points(question, wanted, kept=kept)
     with kept.open("a") as file:
@@ -119,10 +128,10 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path) -> None:
 def test_what_no_processor_can_run_is_infeasible_not_an_error() -> None:
     from edgeengine.errors import PlanInfeasible
 
-    def planner(tasks: Workload, device: str | None) -> Plan:
+    def unable(tasks: Workload, device: str | None) -> tuple[Workload, Plan]:
         raise PlanInfeasible("nothing runs Conv")
 
-    (answer,) = run_points(Question(TASKS, planner), [{}])
+    (answer,) = run_points(Question(TASKS, unable), [{}])
     assert answer == {"point": {}, "feasible": False, "reason": "nothing runs Conv", "tasks": []}
 
 
@@ -132,7 +141,7 @@ ONE = workload({"name": "t", "latency_ms": {"p": 6}, "period_ms": 10})
 @pytest.mark.parametrize(("text", "best"), [("rate=0.1,10", 10 / 6), ("t.period_ms=1,50", 6.0), ("deadline=0.01,1", 0.6)])
 def test_bisection_finds_the_edge(text: str, best: float) -> None:
     """One task of 6 ms every 10 ms on one processor: everything that can be known is."""
-    found = find(Question(ONE, described_plan, seconds=1.0, times="median"), parse_axis(text, ONE))
+    found = find(Question(ONE, planner, seconds=1.0, times="median"), parse_axis(text, ONE))
     assert isinstance(found.value, float) and abs(found.value - best) <= 0.01 * max(best, found.value) * 2
     assert found.confirmed is not None and found.confirmed["feasible"]
     assert dict(found.tried)[found.value] and len(found.tried) < 20
@@ -142,10 +151,20 @@ def test_of_names_the_first_feasible_is_found() -> None:
     late = workload(
         {"name": "t", "latency_ms": {"p": 6}, "period_ms": 10}, {"name": "u", "latency_ms": {"p": 3}, "period_ms": 10}
     )
-    found = find(Question(late, described_plan, seconds=1.0), parse_axis("policy=fifo,edf", late))
+    found = find(Question(late, planner, seconds=1.0), parse_axis("policy=fifo,edf", late))
     assert found.value == "fifo" and found.tried == [("fifo", True)]
-    none = find(Question(ONE, described_plan, seconds=1.0), parse_axis("t.deadline_ms=1,5", ONE))
+    none = find(Question(ONE, planner, seconds=1.0), parse_axis("t.deadline_ms=1,5", ONE))
     assert (none.value, none.confirmed) == (None, None)
+
+
+def test_devices_by_pattern_come_from_the_weakest() -> None:
+    def fastest(name: str) -> float:
+        return max(rates_of(load_profile(name)).tera_macs_s.values())
+
+    boards = weakest_first("raspberrypi/*")
+    assert len(boards) == 3 and boards == sorted(boards, key=fastest)
+    assert parse_axis("device=raspberrypi/*,raspberrypi/pi4", TASKS).values == tuple(boards)
+    assert not any(name.startswith("hailo/") for name in weakest_first("*"))  # of which no latencies are known
 
 
 def test_the_frontier_is_one_page(tmp_path: Path) -> None:
