@@ -5,16 +5,21 @@ For devices that are not here; of one that is, ask the provider (see probe.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
 
 from edgeengine.errors import NotSupported
-from edgeengine.graph.costs import CONTROL_FLOW, Op, macs
+from edgeengine.graph.costs import Executions, Shape
+from edgeengine.graph.dataflow import analyze
 from edgeengine.graph.dtypes import FROM_ONNX
+from edgeengine.graph.features import features_of
+from edgeengine.graph.load import load_model
+from edgeengine.graph.study import Sized
 from edgeengine.spec import TensorSpec
+from edgeengine.spec.features import Features
 
 # What a runtime works out when it loads a model of static shapes: none of it is left to run.
 FOLDED = frozenset({"Constant", "ConstantOfShape", "Identity", "Range", "Shape", "Size"})
@@ -22,63 +27,71 @@ FOLDED = frozenset({"Constant", "ConstantOfShape", "Identity", "Range", "Shape",
 
 @dataclass(frozen=True)
 class Island:
-    """Nodes that follow one another and fall back together: their names by operator, their multiply-accumulates, and the bytes
-    they read from the accelerator and write for it.
+    """Nodes that follow one another and fall back together: their names by operator, their features, and the bytes they read
+    from the accelerator and write for it.
     """
 
     operators: dict[str, tuple[str, ...]]
-    macs: int
+    features: Features
     read_bytes: int
     written_bytes: int
 
 
 def islands(file: Path, runs: frozenset[str]) -> list[Island]:
     """The islands of the graph in `file`, in its order. `runs`: the operators that the processor takes, as in op_counts."""
-    model = onnx.load(file, load_external_data=False)
-    graph = model.graph
-    fixed = {t.name for t in graph.initializer}
-    opset = {e.domain: e.version for e in model.opset_import}
-    tensors = {v.name: _spec(v) for v in (*graph.value_info, *graph.input, *graph.output)}
-    tensors |= {t.name: TensorSpec(t.name, FROM_ONNX.get(t.data_type, "?"), tuple(t.dims)) for t in graph.initializer}
-    found: list[list[onnx.NodeProto]] = []
-    island: list[onnx.NodeProto] = []
-    for node in graph.node:
-        if node.op_type in FOLDED or all(not i or i in fixed for i in node.input):
-            fixed |= set(node.output)
+    flow = analyze(load_model(file))
+    graph = flow.model.proto.graph
+    recorded = _Recorded({v.name: _spec(v) for v in (*graph.value_info, *graph.input, *graph.output)})
+    folded: set[str] = set()
+    found: list[list[int]] = [[]]
+    for i in flow.order:
+        node = flow.nodes[i]
+        if node.op_type in FOLDED or all(t in folded or not (flow.is_runtime(t) or t in flow.inputs) for t in flow.reads[i]):
+            folded |= set(flow.writes[i])
         elif _name(node) in runs:
-            found += [island] if island else []
-            island = []
+            found.append([])
         else:
-            island.append(node)
-    found += [island] if island else []
-    return [_island(nodes, tensors, fixed, opset) for nodes in found]
+            found[-1].append(i)
+    return [_island(Sized(flow, recorded), recorded, nodes, folded) for nodes in found if nodes]
 
 
-def _island(nodes: list[onnx.NodeProto], tensors: dict[str, TensorSpec], fixed: set[str], opset: dict[str, int]) -> Island:
-    made = {o for n in nodes for o in n.output if o}
-    read = {i for n in nodes for i in n.input if i and i not in made and i not in fixed}
+@dataclass(frozen=True)
+class _Recorded:
+    """Shapes as the file states them; what ran inside bodies is not in it."""
+
+    at: Mapping[str, TensorSpec]
+    executions: Executions = field(default_factory=dict)
+
+    def shape(self, name: str) -> Shape | None:
+        spec = self.at.get(name)
+        return spec.dims if spec is not None and spec.is_static else None
+
+
+def _island(seen: Sized, recorded: _Recorded, nodes: list[int], folded: set[str]) -> Island:
+    flow = seen.flow
+    made = {t for n in nodes for t in flow.writes[n]}
+    read = {t for n in nodes for t in flow.reads[n] if t not in made | folded and (flow.is_runtime(t) or t in flow.inputs)}
     return Island(
-        operators={op: tuple(n.name for n in nodes if _name(n) == op) for op in dict.fromkeys(map(_name, nodes))},
-        macs=sum(_macs(n, tensors, opset) for n in nodes),
-        read_bytes=sum(_nbytes(tensors, read)),
-        written_bytes=sum(_nbytes(tensors, made)),
+        operators={
+            op: tuple(flow.nodes[n].name for n in nodes if _name(flow.nodes[n]) == op)
+            for op in dict.fromkeys(_name(flow.nodes[n]) for n in nodes)
+        },
+        features=sum((_features(seen, n) for n in nodes), Features()),
+        read_bytes=sum(_nbytes(recorded, read)),
+        written_bytes=sum(_nbytes(recorded, made)),
     )
 
 
-def _macs(node: onnx.NodeProto, tensors: dict[str, TensorSpec], opset: dict[str, int]) -> int:
-    """0 where no rule or no shape is known: bodies of control flow, and what has no static shape."""
-    known = [tensors[t] for t in (*node.input, *node.output) if t and t in tensors]
-    if (node.domain, node.op_type) in CONTROL_FLOW or not all(s.is_static for s in known):
-        return 0
-    shapes = [[tensors[t].dims if t in tensors else None for t in names] for names in (node.input, node.output)]
+def _features(seen: Sized, node: int) -> Features:
+    """None where no rule is known."""
     try:
-        return macs(Op(node, tuple(shapes[0]), tuple(shapes[1])), opset, {}, node.name)
+        return features_of(seen, [node])
     except NotSupported:
-        return 0
+        return Features()
 
 
-def _nbytes(tensors: dict[str, TensorSpec], names: set[str]) -> Iterator[int]:
-    yield from ((tensors[n].nbytes or 0) if n in tensors else 0 for n in names)
+def _nbytes(recorded: _Recorded, names: Iterable[str]) -> Iterator[int]:
+    yield from ((recorded.at[n].nbytes or 0) if n in recorded.at else 0 for n in names)
 
 
 def _spec(value: onnx.ValueInfoProto) -> TensorSpec:

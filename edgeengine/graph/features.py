@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from edgeengine.graph.costs import Shape
 from edgeengine.graph.dataflow import Dataflow
-from edgeengine.graph.shapes import Tensors
-from edgeengine.graph.study import Study
+from edgeengine.graph.study import Sized
 from edgeengine.spec.features import Features
 
 _CONV_NAMES = "Conv ConvInteger QLinearConv DeformConv ConvTranspose FusedConv"
@@ -42,7 +40,7 @@ _MOVES = frozenset(_MOVE_NAMES.split())
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
 
 
-def features_of(seen: Study, nodes: Iterable[int]) -> Features:
+def features_of(seen: Sized, nodes: Iterable[int]) -> Features:
     """Of `nodes` together. Parameters count once, with the first reader.
 
     Raises NotSupported for an operator without a cost rule.
@@ -51,16 +49,16 @@ def features_of(seen: Study, nodes: Iterable[int]) -> Features:
     return sum((_node(seen, n, counted) for n in nodes if n not in seen.flow.constants), Features())
 
 
-def _node(seen: Study, node: int, counted: set[str]) -> Features:
-    flow, tensors, op = seen.flow, seen.tensors, seen.flow.nodes[node]
+def _node(seen: Sized, node: int, counted: set[str]) -> Features:
+    flow, op = seen.flow, seen.flow.nodes[node]
     weights = [t for t in flow.reads[node] if t not in counted and _is_weight(flow, t)]
     counted.update(weights)
-    params = sum(_elements(flow, tensors, t) for t in weights)
+    params = sum(_elements(seen, t) for t in weights)
     macs = seen.node_macs(node)
-    read = sum(_elements(flow, tensors, t) for t in flow.reads[node] if not _is_constant(flow, t))
-    written = sum(_elements(flow, tensors, t) for t in flow.writes[node])
+    read = sum(_elements(seen, t) for t in flow.reads[node] if not _is_constant(flow, t))
+    written = sum(_elements(seen, t) for t in flow.writes[node])
     if op.op_type in _CONVOLUTIONS:
-        kind = _convolution(flow, tensors, node)
+        kind = _convolution(seen, node)
         return Features(
             **{kind: macs}, parameters=params, read=read, written=written, convolutions=1,
             depthwise_convolutions=int(kind == "depthwise"),
@@ -68,7 +66,7 @@ def _node(seen: Study, node: int, counted: set[str]) -> Features:
     if op.op_type in _PRODUCTS or macs:
         constant = any(_is_constant(flow, t) for t in flow.reads[node])
         return Features(**{"fc" if constant else "attention": macs}, parameters=params, read=read, written=written, matmuls=1)
-    if op.op_type in _ELEMENTWISE and not _fused(flow, tensors, node):
+    if op.op_type in _ELEMENTWISE and not _fused(flow, node):
         return Features(parameters=params, read=read, written=written, elementwise=1)
     if op.op_type in _ACTIVATIONS:
         return Features(parameters=params, read=read, written=written, activations=1)
@@ -77,17 +75,17 @@ def _node(seen: Study, node: int, counted: set[str]) -> Features:
     return Features(parameters=params)
 
 
-def _convolution(flow: Dataflow, tensors: Tensors, node: int) -> str:
-    op = flow.nodes[node]
-    weight = _shape(flow, tensors, op.input[3 if op.op_type == "QLinearConv" else 1])
+def _convolution(seen: Sized, node: int) -> str:
+    op = seen.flow.nodes[node]
+    weight = seen.shape(op.input[3 if op.op_type == "QLinearConv" else 1]) or ()
     groups = next((a.i for a in op.attribute if a.name == "group"), 1)
     if groups > 1:
         # weights are (out, in / groups, …), of a transposed convolution (in, out / groups, …): 1 either way if depthwise
-        return "depthwise" if weight[1] == 1 else "grouped"
+        return "depthwise" if weight[1:2] == (1,) else "grouped"
     return "pointwise" if math.prod(weight[2:]) == 1 else "dense"
 
 
-def _fused(flow: Dataflow, tensors: Tensors, node: int) -> bool:
+def _fused(flow: Dataflow, node: int) -> bool:
     """Arithmetic with a constant (scales, biases), and the product of x with its own gate (SiLU): part of a neighbour."""
     op = flow.nodes[node]
     if op.op_type not in _ARITHMETIC:
@@ -113,11 +111,5 @@ def _is_weight(flow: Dataflow, tensor: str) -> bool:
     return _is_constant(flow, tensor)
 
 
-def _elements(flow: Dataflow, tensors: Tensors, tensor: str) -> int:
-    return math.prod(_shape(flow, tensors, tensor))
-
-
-def _shape(flow: Dataflow, tensors: Tensors, tensor: str) -> Shape:
-    if tensor in flow.initializers:
-        return tuple(flow.initializers[tensor].dims)
-    return tensors.shape(tensor) or ()
+def _elements(seen: Sized, tensor: str) -> int:
+    return math.prod(seen.shape(tensor) or ())

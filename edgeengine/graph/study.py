@@ -9,11 +9,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from edgeengine.errors import NotSupported
-from edgeengine.graph.costs import Op, Shape, macs
+from edgeengine.graph.costs import Executions, Op, Shape, macs
 from edgeengine.graph.dataflow import Dataflow, analyze
 from edgeengine.graph.frontier import Cuts
 from edgeengine.graph.lattice import Limits
@@ -25,16 +26,32 @@ from edgeengine.graph.units import Unit, group
 _MACS_PER_ELEMENT = 4
 
 
+class Shapes(Protocol):
+    """Of tensors, and of what ran inside bodies (see shapes.Tensors)."""
+
+    @property
+    def executions(self) -> Executions: ...
+    def shape(self, name: str) -> Shape | None: ...
+
+
 @dataclass(frozen=True)
-class Study:
+class Sized:
+    """A graph whose shapes are known: what its nodes ask for can be counted."""
+
     flow: Dataflow
-    tensors: Tensors
-    units: tuple[Unit, ...]
-    cuts: Cuts
+    tensors: Shapes
+
+    def shape(self, tensor: str) -> Shape | None:
+        """Of a weight or a run-time tensor; None where it is not known."""
+        if tensor in self.flow.initializers:
+            return tuple(self.flow.initializers[tensor].dims)
+        return self.tensors.shape(tensor)
 
     def node_macs(self, node: int) -> int:
         """Multiply-accumulates of one node. Raises NotSupported for an operator without a cost rule."""
-        return _node_macs(self.flow, self.tensors, node)
+        n = self.flow.nodes[node]
+        op = Op(n, tuple(self.shape(t) for t in n.input), tuple(self.shape(t) for t in n.output))
+        return macs(op, self.flow.model.opset, self.tensors.executions, str(node))
 
     def macs(self, nodes: Iterable[int]) -> tuple[int | None, tuple[str, ...]]:
         """(multiply-accumulates of nodes, operators without a cost rule): None where there are any of the latter."""
@@ -45,6 +62,13 @@ class Study:
             except NotSupported as e:
                 unknown[f"{e.domain}.{e.op}" if e.domain else e.op] = None
         return (None if unknown else total), tuple(unknown)
+
+
+@dataclass(frozen=True)
+class Study(Sized):
+    tensors: Tensors
+    units: tuple[Unit, ...]
+    cuts: Cuts
 
 
 def study(
@@ -60,7 +84,8 @@ def study(
     flow = analyze(model)
     tensors = probe(flow, shapes, values)
     units = group(flow, tensors.unportable)
-    return Study(flow, tensors, units, Cuts(flow, units, [_balance(flow, tensors, u) for u in units], tensors.at, limits))
+    sized = Sized(flow, tensors)
+    return Study(flow, tensors, units, Cuts(flow, units, [_balance(sized, u) for u in units], tensors.at, limits))
 
 
 def op_counts(flow: Dataflow, nodes: Iterable[int]) -> dict[str, int]:
@@ -70,25 +95,13 @@ def op_counts(flow: Dataflow, nodes: Iterable[int]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _balance(flow: Dataflow, tensors: Tensors, unit: Unit) -> float:
+def _balance(sized: Sized, unit: Unit) -> float:
     cost = 0.0
     for node in unit.nodes:
-        cost += _MACS_PER_ELEMENT * sum(math.prod(tensors.shape(t) or (1,)) for t in flow.writes[node])
+        cost += _MACS_PER_ELEMENT * sum(math.prod(sized.shape(t) or (1,)) for t in sized.flow.writes[node])
         try:
-            cost += _node_macs(flow, tensors, node)
+            cost += sized.node_macs(node)
         except NotSupported:
             # An operator without a rule is reported by `macs`; the balance goes by its elements.
             continue
     return cost
-
-
-def _node_macs(flow: Dataflow, tensors: Tensors, node: int) -> int:
-    n = flow.nodes[node]
-
-    def shape(tensor: str) -> Shape | None:
-        if tensor in flow.initializers:
-            return tuple(flow.initializers[tensor].dims)
-        return tensors.shape(tensor)
-
-    op = Op(n, tuple(shape(t) for t in n.input), tuple(shape(t) for t in n.output))
-    return macs(op, flow.model.opset, tensors.executions, str(node))

@@ -14,6 +14,7 @@ from edgeengine.planning.estimates import from_macs
 from edgeengine.profiling.described import Expected
 from edgeengine.spec import SubgraphSpec
 from edgeengine.spec.device import DeviceProfile, ProcessorProfile, Speed
+from edgeengine.spec.features import Features
 from edgeengine.spec.profile import ESTIMATED, PREDICTED
 
 # A gradient takes two products for each one of the forward pass, for the input's and for the weights' (Griewank & Walther,
@@ -31,7 +32,7 @@ class Left(Protocol):
     @property
     def operators(self) -> dict[str, tuple[str, ...]]: ...
     @property
-    def macs(self) -> int: ...
+    def features(self) -> Features: ...
     @property
     def read_bytes(self) -> int: ...
     @property
@@ -64,7 +65,7 @@ class Expectations:
         fallback = self._fallback(left, processor)
         if isinstance(fallback, str):
             return fallback
-        own = _own(subgraph, sum(i.macs for i in left), speed)
+        own = _own(subgraph, sum((i.features for i in left), Features()), speed)
         median, low, high = (TRAINING, TRAINING_LOW, TRAINING_HIGH) if self.training else (1.0, 1.0, 1.0)
         return Expected(
             own.median_ns * median + fallback,
@@ -79,29 +80,31 @@ class Expectations:
         """Nanoseconds on the CPU and on the way there and back, for each run of nodes that falls back."""
         if not left:
             return 0.0
-        rates = [
-            s.rate.value
-            for p in self.device.processor
-            if p.kind == "cpu" and isinstance(s := speed_for(p, "float"), Speed) and s.rate
-        ]
-        if not rates:
+        speeds = [speed_for(p, "float") for p in self.device.processor if p.kind == "cpu"]
+        known = [s for s in speeds if isinstance(s, Speed)]
+        if not known:
             return f"does not take {', '.join(_by_operator(left))} (table {processor.runs}), and there is no CPU to fall back to"
         effects, here = effects_of(self.device), processor.memory
         there = sum(effects.transfer_ns(here, "host", i.read_bytes) for i in left)
         back = sum(effects.transfer_ns("host", here, i.written_bytes) for i in left)
-        return there + back + sum(i.macs for i in left) / max(rates)
+        return there + back + sum(min(_fallen_ns(i.features, s) for s in known) for i in left)
 
 
-def _own(subgraph: SubgraphSpec, left_macs: int, speed: Speed) -> Expected:
-    """By the processor's costs where they are known, less the share of multiply-accumulates that is left; else by its line."""
+def _fallen_ns(features: Features, cpu: Speed) -> float:
+    """What nodes that fell back take on the CPU. It is called within the run of the whole: without the overhead of a call."""
+    if cpu.figures:
+        return 1e6 * predict(features, {name: f for name, f in cpu.figures.items() if name != "call"}).median_ms
+    assert cpu.rate is not None
+    return features.macs / cpu.rate.value
+
+
+def _own(subgraph: SubgraphSpec, left: Features, speed: Speed) -> Expected:
+    """Without what is left to the CPU: by the processor's costs where they are known, else by its line."""
     assert subgraph.macs is not None
     if subgraph.features is None or not speed.figures:
-        return from_macs(subgraph.macs - left_macs, speed)
-    kept = 1 - left_macs / max(subgraph.macs, 1)
-    median_ms, low_ms, high_ms = predict(subgraph.features, speed.figures)
-    return Expected(
-        1e6 * kept * median_ms + CALL_NS, 1e6 * kept * low_ms + CALL_NS / 2, 1e6 * kept * high_ms + 2 * CALL_NS, PREDICTED
-    )  # fmt: skip
+        return from_macs(subgraph.macs - left.macs, speed)
+    median_ms, low_ms, high_ms = predict(subgraph.features - left, speed.figures)
+    return Expected(1e6 * median_ms + CALL_NS, 1e6 * low_ms + CALL_NS / 2, 1e6 * high_ms + 2 * CALL_NS, PREDICTED)
 
 
 def speed_for(processor: ProcessorProfile, precision: str) -> Speed | str:

@@ -41,3 +41,8 @@ class Features(msgspec.Struct, frozen=True):
 
     def __add__(self, other: Features) -> Features:
         return Features(*(a + b for a, b in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)))
+
+    def __sub__(self, part: Features) -> Features:
+        """What is left without a part, never below nothing: parameters that parts share count in each."""
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(part), strict=True)
+        return Features(*(max(a - b, 0) for a, b in pairs))

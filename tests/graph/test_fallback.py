@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from edgeengine.graph.fallback import islands
+from edgeengine.spec.features import Features
 from tests.graph.onnxes import model, node, weight, x_in
 
 
@@ -31,13 +32,13 @@ def file_of(tmp_path: Path) -> Path:
 def test_nodes_that_follow_one_another_fall_back_together(tmp_path: Path) -> None:
     first, second = islands(file_of(tmp_path), frozenset({"Relu", "MatMul", "Reshape"}))
     assert first.operators == {"Celu": ("celu0", "celu1")} and second.operators == {"Celu": ("celu2",)}
-    assert (first.macs, first.read_bytes) == (0, 4 * 8 * 4)
+    assert first.features == Features(read=64, written=64, activations=2) and first.read_bytes == 4 * 8 * 4
 
 
 def test_products_on_the_way_count(tmp_path: Path) -> None:
     (island,) = islands(file_of(tmp_path), frozenset({"Relu", "Celu", "Reshape"}))
     assert island.operators == {"MatMul": ("product",)}
-    assert (island.macs, island.read_bytes, island.written_bytes) == (4 * 8 * 8, 128, 128)
+    assert (island.features.macs, island.read_bytes, island.written_bytes) == (4 * 8 * 8, 128, 128)
 
 
 def test_what_is_taken_whole_leaves_nothing_and_shapes_are_nobodys(tmp_path: Path) -> None:
