@@ -78,7 +78,7 @@ def slo_rows() -> list[dict[str, object]]:
                     rows.append({"workload": name, "device": device, "segments": segments, "slo": slo, **shares})
                     best = max(BAND, key=shares.__getitem__)
                     worse = "" if shares["ours"] >= shares[best] else "  BELOW"
-                    line = f"ours {shares['ours']:.3f} ({shares['price']:.3f} without a plan), best of Band {shares[best]:.3f} {best}"
+                    line = f"ours {shares['ours']:.3f} ({shares['price']:.3f} without a plan), Band {shares[best]:.3f} {best}"
                     print(f"{name:7} {device:4} n={segments} SLO {slo:4}: {line}{worse}", flush=True)
     return rows
 
