@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -152,6 +153,30 @@ def test_ports_that_cannot_be_opened(device: Device, tmp_path: Path) -> None:
         first.close()
     with pytest.raises((UserError, DeviceError), match="nowhere"):
         SerialLine("nowhere://x", 9600, nothing, nothing).open()
+
+
+def test_what_is_no_serial_port(tmp_path: Path) -> None:
+    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+    (tmp_path / "file").write_bytes(b"x")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("", "file", "fifo"):
+        with pytest.raises(DeviceError, match="not a serial port; there are"):
+            SerialLine(str(tmp_path / name), 9600, nothing, nothing).open()
+
+
+def test_a_port_that_may_not_be_opened(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel answers one who is not in the port's group; who runs as root would be let in."""
+    opened = os.open
+
+    def refused(path: Any, *more: Any) -> int:
+        if str(path) == str(device.name):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *more)
+
+    monkeypatch.setattr("serial.serialposix.os.open", refused)
+    with pytest.raises(DeviceError, match="permission denied; add the user to the port's group") as told:
+        SerialLine(str(device.name), 9600, lambda *_: None, lambda: None).open()
+    assert told.value.exit_code == 4 and "\n" not in str(told.value)
 
 
 def test_a_write_that_nobody_reads_gives_up(device: Device) -> None:
