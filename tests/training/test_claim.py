@@ -36,7 +36,7 @@ def test_a_claimed_folder_is_refused_to_others_until_every_claim_is_released(tmp
 
 
 def test_one_that_was_killed_holds_nothing(tmp_path: Path) -> None:
-    killed = other(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    killed = other(tmp_path, "; import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     assert killed.returncode == -9 and (tmp_path / LOCK).exists()
     Claim(tmp_path).release()
 
