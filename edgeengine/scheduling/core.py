@@ -47,6 +47,7 @@ from edgeengine.scheduling.job import (
     ProcessorState,
     Task,
 )  # fmt: skip
+from edgeengine.scheduling.transfers import Transfers
 from edgeengine.scheduling.view import Policy, View
 from edgeengine.spec import Plan
 from edgeengine.workload import Workload
@@ -71,7 +72,8 @@ class Scheduler:
                 mask |= 1 << bits.setdefault(resource, len(bits))
             processors.append(ProcessorState(p, i, mask))
         self._processors = {p.name: p for p in processors}
-        tasks = [Task(spec, plan.task(spec.name), i, self._processors) for i, spec in enumerate(workload.tasks)]
+        transfers = Transfers(plan)
+        tasks = [Task(spec, plan.task(spec.name), i, self._processors, transfers) for i, spec in enumerate(workload.tasks)]
         self.tasks = {t.name: t for t in tasks}
         for task in tasks:
             if task.spec.after is not None:
