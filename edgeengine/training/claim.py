@@ -31,21 +31,23 @@ class Claim:
     Raises UserError where another process learns there, or the folder cannot be made.
     """
 
+    _lock: _Lock | None = None
+
     def __init__(self, folder: Path):
         self._file = folder.absolute() / LOCK
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock: _Lock | None = self._mine() or _Lock(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644))
+            lock = self._mine() or _Lock(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o644))
         except OSError as e:
             raise UserError(f"{folder}: cannot be written ({e.strerror}); give another --state") from e
-        if fcntl is not None and not self._lock.claims:
+        if fcntl is not None and not lock.claims:
             try:
-                fcntl.lockf(self._lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as e:
-                os.close(self._lock.descriptor)
+                os.close(lock.descriptor)
                 raise UserError(f"{folder}: another process learns there; end it, or give this one another --state") from e
-        self._lock.claims += 1
-        _held[self._file] = self._lock
+        lock.claims += 1
+        self._lock = _held[self._file] = lock
 
     def release(self) -> None:
         """Let others learn there. Does nothing a second time."""
@@ -57,6 +59,9 @@ class Claim:
             os.close(lock.descriptor)
             if _held.get(self._file) is lock:
                 del _held[self._file]
+
+    def __del__(self) -> None:
+        self.release()
 
     def _mine(self) -> _Lock | None:
         """What this process holds already, unless the folder was removed and made anew."""

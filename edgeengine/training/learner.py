@@ -8,7 +8,6 @@ is opened again goes on bit for bit as if it had not stopped.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -76,7 +75,6 @@ class Learner:
         self.bundle, self.settings, self._threads = bundle, settings or Settings(), threads
         self.spec = training_spec(bundle)
         self._claim = Claim(state / bundle.hash)
-        weakref.finalize(self, self._claim.release)
         self.disk = VersionStore(state, bundle)
         self.samples = SampleStore(sample_spec(bundle, self.settings.half), self.settings.store_bytes, self.settings.seed)
         self.method = make_method(bundle, self.settings, threads)
