@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import typer
@@ -14,6 +15,8 @@ from edgeengine.cli.console import Json, State, note, out, print_json, print_row
 
 if TYPE_CHECKING:
     from edgeengine.engine.prepare import Prepared
+    from edgeengine.spec import Plan
+    from edgeengine.workload import Workload
 
 EXAMPLES = (
     "edgeengine demo",
@@ -33,12 +36,10 @@ def command(
     json: Json = False,
 ) -> None:
     """Five real models under deadlines on this machine: cut, profiled, planned, run live, and simulated from the profile."""
-    from edgeengine.cli.lessons import Lessons, print_learned
-    from edgeengine.cli.plan import print_plan
+    from edgeengine.cli.lessons import Lessons
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.cli.run import run_live
     from edgeengine.errors import UserError
-    from edgeengine.reporting import run_document, tally, write_run_folder
     from edgeengine.scheduling import make_policy
     from edgeengine.simulation import Sampled, simulate
     from edgeengine.state import state_folder
@@ -54,60 +55,63 @@ def command(
     with progress_bar() as bar:
         bundles = open_or_build(tasks, store, show.sources, bar)
         prepared = measured_plan(tasks, bundles, store, show.sources, bar, fresh=fresh)
-    digest, plan_digest = _write_profile(folder, prepared)
+    digests = _write_profile(folder, prepared)
     lessons = Lessons(show, bundles[show.learner], folder / "learned", seconds)
     live = run_live(
-        tasks,
-        prepared.plan,
-        bundles,
-        show.sources,
-        policy,
-        seconds,
-        watch=show.task,
-        state=lessons.folder,
-        meanwhile=lessons.teach,
-    )
+        tasks, prepared.plan, bundles, show.sources, policy, seconds,
+        watch=show.task, state=lessons.folder, meanwhile=lessons.teach,
+    )  # fmt: skip
     learned = lessons.result()
     about = {"policy": policy, "seconds": seconds, "device": prepared.plan.device}
-    counted = tally(tasks, live.jobs)
-    live_document = run_document(counted.rows(live.released), mode="live", interrupted=live.interrupted, **about)
-    write_run_folder(
-        folder / "live", document=live_document, plan=prepared.plan, log=live.log, jobs=live.jobs,
-        rows=prepared.rows, machine=prepared.machine,
-    )  # fmt: skip
+    seen = _written(folder / "live", tasks, prepared, live, mode="live", interrupted=live.interrupted, **about)
     done = simulate(tasks, prepared.plan, make_policy(policy), Sampled(0), stop_ns=round(seconds * 1e9), keep_log=True)
-    foreseen = tally(tasks, done.jobs)
-    simulated_document = run_document(foreseen.rows(done.released), mode="simulated", **about)
-    write_run_folder(
-        folder / "simulated", document=simulated_document, plan=prepared.plan, log=done.log or [], jobs=done.jobs,
-        rows=prepared.rows, machine=prepared.machine,
-    )  # fmt: skip
+    foreseen = _written(folder / "simulated", tasks, prepared, done, mode="simulated", **about)
     recognised = _recognised(show, live.results)
     if json:
-        print_json(
-            {
-                "live": live_document,
-                "simulated": simulated_document,
-                "recognised": recognised,
-                "learned": learned,
-                "profile_sha256": digest,
-                "plan_sha256": plan_digest,
-                "workload": str(show.workload),
-            }
-        )
+        documents = {"live": seen.document, "simulated": foreseen.document, "recognised": recognised, "learned": learned}
+        print_json(documents | digests | {"workload": str(show.workload)})
     else:
-        print_plan(prepared.plan)
-        print_rows(f"live, {seconds:g} s, policy {policy}", live_document["tasks"], counted.causes)  # type: ignore[arg-type]
-        print_rows("simulated from the profile", simulated_document["tasks"], foreseen.causes)  # type: ignore[arg-type]
-        _print_verdict(live_document["tasks"], simulated_document["tasks"])  # type: ignore[arg-type]
-        _print_recognised(recognised)
-        print_learned(learned)
-        note(f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/plan.json --policy fifo")
+        _print(folder, show, prepared.plan, seen, foreseen, recognised, learned)
     if live.interrupted:
         sys.exit(130)
 
 
-def _write_profile(folder: Path, prepared: Prepared) -> tuple[str, str]:
+class _Ran(NamedTuple):
+    """A run as it is told: its JSON document, and what was not met."""
+
+    document: dict[str, Any]
+    causes: Counter[tuple[str, str, str]]  # jobs not met by (task, outcome, cause)
+
+
+def _written(folder: Path, tasks: Workload, prepared: Prepared, run: Any, **about: Any) -> _Ran:
+    """The folder of a run, live or simulated (`jobs`, `log`, `released`)."""
+    from edgeengine.reporting import run_document, tally, write_run_folder
+
+    counted = tally(tasks, run.jobs)
+    document = run_document(counted.rows(run.released), **about)
+    write_run_folder(
+        folder, document=document, plan=prepared.plan, log=run.log or [], jobs=run.jobs,
+        rows=prepared.rows, machine=prepared.machine,
+    )  # fmt: skip
+    return _Ran(document, counted.causes)
+
+
+def _print(
+    folder: Path, show: Any, plan: Plan, live: _Ran, simulated: _Ran, recognised: list[dict[str, object]], learned: Any
+) -> None:  # fmt: skip
+    from edgeengine.cli.lessons import print_learned
+    from edgeengine.cli.plan import print_plan
+
+    print_plan(plan)
+    print_rows(f"live, {live.document['seconds']:g} s, policy {live.document['policy']}", live.document["tasks"], live.causes)
+    print_rows("simulated from the profile", simulated.document["tasks"], simulated.causes)
+    _print_verdict(live.document["tasks"], simulated.document["tasks"])
+    _print_recognised(recognised)
+    print_learned(learned)
+    note(f"everything is in {folder}/ — try: edgeengine simulate {show.workload} --plan {folder}/plan.json --policy fifo")
+
+
+def _write_profile(folder: Path, prepared: Prepared) -> dict[str, str]:
     """Profile and plan as files, before the live run; their sha256, which are printed: nothing later can enter them."""
     from edgeengine.profiling import export_json
     from edgeengine.reporting import write_file
@@ -118,7 +122,7 @@ def _write_profile(folder: Path, prepared: Prepared) -> tuple[str, str]:
     for name, data, hexdigest in (("profile", document, digest), ("plan", planned, plan_digest)):
         write_file(folder / f"{name}.json", data)
         note(f"{name} written to {folder / name}.json, sha256 {hexdigest}")
-    return digest, plan_digest
+    return {"profile_sha256": digest, "plan_sha256": plan_digest}
 
 
 def _load_demo() -> Any:

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgeengine.bundle import Bundle
-    from edgeengine.devices.providers import Provider
     from edgeengine.devices.providers.base import Tensors
-    from edgeengine.profiling import ProfileStore
-    from edgeengine.spec import MachineRow, Processor, ProfileRow
+    from edgeengine.spec import MachineRow, ProfileRow
 
 EXAMPLES = (
     "edgeengine profile model.edge",
@@ -27,8 +25,6 @@ EXAMPLES = (
     "edgeengine profile model.edge --device snapdragon-8-gen-3",
     "edgeengine profile big.edge --share 0.07        (measure the most informative 7 %, predict the rest)",
 )
-MACHINE_SECONDS = 4.0
-PERIODS = 20  # at least so many runs at the period
 
 
 def command(
@@ -53,15 +49,12 @@ def command(
 
     Interrupted, it goes on where it was when it is run again (with --share it begins anew).
     """
-
     from edgeengine.cli.described import known_device, predict
-    from edgeengine.cli.profile_table import bounds, print_profile, remarks
+    from edgeengine.cli.profile_here import Measuring
     from edgeengine.cli.resolve import choose_processors
-    from edgeengine.devices import device_id
     from edgeengine.devices.providers import load_providers
-    from edgeengine.errors import DeviceError, UserError
-    from edgeengine.profiling import ProfileStore, export_json
-    from edgeengine.reporting import write_file
+    from edgeengine.errors import UserError
+    from edgeengine.profiling import ProfileStore
     from edgeengine.state import state_folder
 
     if not 1e-3 <= seconds <= 1e6 or (period_ms is not None and not 0.01 <= period_ms <= 1e6):
@@ -85,22 +78,26 @@ def command(
         with progress_bar() as bar:
             bundle = _open(model, parse_shapes(shape), given, folder, bar)
             inputs = _inputs(bundle, given)
-            about = _machine(processors, providers, store, machine, seconds, bar)
-            if share is not None:
-                rows = _within_share(bundle, inputs, processors, providers, store, seconds, width, share, bar)
-            else:
-                rows = _back_to_back(bundle, inputs, processors, providers, store, seconds, width, again, bar)
-            if period_ms is not None:
-                bar(f"measuring every {period_ms:g} ms", 0.0)
-                long = PERIODS * period_ms / 1e3
-                if long > seconds:
-                    note(f"{PERIODS} periods take {long:g} s")
-                periodic = _at_period(bundle, processors, rows, inputs, period_ms, max(seconds, long))
-                store.put(periodic)
-                rows += periodic
+            here = Measuring(processors, providers, store, seconds, width, bar)
+            about = here.machine(machine)
+            measure = here.back_to_back(bundle, inputs, again) if share is None else here.within_share(bundle, inputs, share)
+            rows = measure + ([] if period_ms is None else here.at_period(bundle, inputs, measure, period_ms))
     finally:
         for provider in providers.values():
             provider.close()
+    _tell(bundle, rows, about, output, json)
+    if strict:
+        _refuse_fallen(rows)
+
+
+def _tell(bundle: Bundle, rows: list[ProfileRow], about: list[MachineRow], output: str | None, json: bool) -> None:
+    """Write and print what was measured. Raises DeviceError when no processor runs any of it right."""
+    from edgeengine.cli.profile_table import bounds, print_profile, remarks
+    from edgeengine.devices import device_id
+    from edgeengine.errors import DeviceError
+    from edgeengine.profiling import export_json
+    from edgeengine.reporting import write_file
+
     if output is not None:
         write_file(Path(output), export_json(rows, about)[0])
     named = {m.name: m for m in about}
@@ -112,8 +109,6 @@ def command(
             print_profile(bundle.manifest, device_id(), condition, [r for r in rows if r.condition == condition], named)
     for remark in remarks(rows):
         note(remark)
-    if strict:
-        _refuse_fallen(rows)
     if not any(r.usable for r in rows):
         raise DeviceError(
             f"no processor runs {bundle.manifest.name} right: {rows[0].processor} {rows[0].verdict}: {rows[0].reason}"
@@ -160,113 +155,3 @@ def _inputs(bundle: Bundle, given: dict[str, np.ndarray]) -> Tensors:
     rest = [s for s in specs if s.name not in given]
     inputs = {s.name: fit_input(given[s.name], s) for s in specs if s.name in given}
     return inputs | make_source("random:0", rest).read(0, 0)
-
-
-def _machine(
-    processors: list[Processor], providers: dict[str, Provider], store: ProfileStore, fresh: bool, seconds: float, bar: Bar
-) -> list[MachineRow]:
-    """The rows of this machine, measured first where one of the processors has none."""
-    import tempfile
-
-    from edgeengine.devices import device_id
-    from edgeengine.graph.loads import make_loads
-    from edgeengine.profiling import measure_machine
-
-    known = {r.name for r in store.machine_rows(device_id())}
-    real = [p for p in processors if p.usable and not p.emulated]
-    if real and (fresh or any(f"launch:{p.name}" not in known for p in real)):
-        with tempfile.TemporaryDirectory(prefix="edgeengine-") as name:
-            budget_s = min(seconds, MACHINE_SECONDS)
-            loads = make_loads(Path(name))
-            made = measure_machine(loads, real, providers, device_id(), budget_s=budget_s, progress=bar)
-        for failure in made.failed:
-            note(f"warning: {failure}")
-        store.put(made.rows)
-    return store.machine_rows(device_id())
-
-
-def _back_to_back(
-    bundle: Bundle,
-    inputs: Tensors,
-    processors: list[Processor],
-    providers: dict[str, Provider],
-    store: ProfileStore,
-    seconds: float,
-    width: float,
-    again: bool,
-    bar: Bar,
-) -> list[ProfileRow]:
-    """What is known already, and what is measured now; each row is in the store as soon as it is complete."""
-    from edgeengine.devices import device_id
-    from edgeengine.profiling import candidates_of, measure_back_to_back, reference_tensors, resume
-
-    candidates = candidates_of(bundle, processors)
-    tensors = {bundle.hash: reference_tensors(bundle, inputs)}
-    left, known = resume(candidates, tensors, [] if again else store.rows(device_id(), bundle.hash), width)
-    if known:
-        note(f"{len(known)} of {len(candidates)} known to within {width:.2g} of the median; --again measures them anew")
-    rows = measure_back_to_back(
-        left, tensors, providers, device_id(),
-        budget_s=seconds, width=width, isolate=True, progress=bar, keep=lambda row: store.put([row]),
-    )  # fmt: skip
-    order = {(c.subgraph.name, c.processor.name): i for i, c in enumerate(candidates)}
-    return sorted([*known, *rows], key=lambda r: order[r.subgraph, r.processor])
-
-
-def _within_share(
-    bundle: Bundle,
-    inputs: Tensors,
-    processors: list[Processor],
-    providers: dict[str, Provider],
-    store: ProfileStore,
-    seconds: float,
-    width: float,
-    share: float,
-    bar: Bar,
-) -> list[ProfileRow]:
-    """Measured and predicted rows. Only the measured ones are stored: a plan rests on nothing else."""
-    import numpy as np
-
-    from edgeengine.devices import device_id
-    from edgeengine.profiling import Candidate, candidates_of, measure_back_to_back, measure_within, reference_tensors
-
-    spent = 0.0
-
-    def measure(chosen: Sequence[Candidate], tensors: dict[str, Tensors], budget_s: float) -> list[ProfileRow]:
-        nonlocal spent
-        spent += budget_s
-        bar("measuring what tells most", min(spent / seconds, 1.0))
-        return measure_back_to_back(
-            chosen, tensors, providers, device_id(),
-            budget_s=budget_s, width=width, keep=lambda row: store.put([row]),
-        )  # fmt: skip
-
-    tensors = {bundle.hash: reference_tensors(bundle, inputs)}
-    return measure_within(
-        candidates_of(bundle, processors), {1: tensors}, measure, device_id(),
-        share=share, seconds=seconds, rng=np.random.default_rng(0),
-    )  # fmt: skip
-
-
-def _at_period(
-    bundle: Bundle, processors: list[Processor], rows: list[ProfileRow], inputs: Tensors, period_ms: float, seconds: float
-) -> list[ProfileRow]:
-    """The whole model alone, at its period, on each processor in turn (those that answer right)."""
-    from edgeengine.devices import device_id
-    from edgeengine.engine.rehearse import rehearse, rehearsed_rows
-    from edgeengine.io import Fixed
-    from edgeengine.spec import Plan, Step, TaskPlan
-    from edgeengine.spec.plan import SCHEMA
-    from edgeengine.workload import Task, Workload
-
-    whole, name = bundle.manifest.whole, "model"
-    latency = {r.processor: r.latency for r in rows if r.subgraph == whole.name and r.usable}
-    if not latency:
-        note("warning: nothing is measured at the period: no processor runs the whole model right")
-        return []
-    steps = tuple(Step(whole.name, whole.start, whole.stop, p, measured) for p, measured in latency.items())
-    usable = tuple(p for p in processors if p.usable)
-    plan = Plan(SCHEMA, device_id(), "", usable, (TaskPlan(name, bundle.hash, bundle.manifest.segments, steps),))
-    workload = Workload((Task(name, model=str(bundle.path), period_ms=period_ms, inputs="source:inputs"),))
-    done = rehearse(workload, plan, {name: bundle}, {"inputs": Fixed(inputs)}, seconds, turns=None)
-    return rehearsed_rows(done, workload, plan, rows)

@@ -27,9 +27,9 @@ from edgeengine.training.graphs import StepRefused
 from edgeengine.training.guard import CHUNK
 from edgeengine.training.learner import Learner, Settings
 from edgeengine.training.methods import Rehearsal
-from edgeengine.training.samples import HELD, RUN
 from edgeengine.training.state import Arrays
 from edgeengine.workload import Task, Workload
+from edgeengine.workload.learn import HELD, RUN
 
 PUBLISH = "/publish"
 

@@ -36,6 +36,7 @@ class RollingPlan:
         self.distinct = list(dict.fromkeys(self.timelines))
         self.tolerance_ns = guide.tolerance_ns
         self.placed: dict[Key, list[Reservation]] = {}
+        self.untried: list[Job] = []  # that wait, and that there was no time to place
         self._reach = 1.0  # share of the horizon that is planned
         self._attempts = 0
         self._ends: dict[Key, int] = {}  # expected ends of jobs whose last subgraph runs
@@ -48,6 +49,16 @@ class RollingPlan:
     @property
     def work(self) -> int:
         return self._attempts + sum(t.work for t in self.distinct)
+
+    @property
+    def exhausted(self) -> bool:
+        """No time is left to place more."""
+        return self.work >= HARD_STOP * MOST_WORK
+
+    @property
+    def spent(self) -> bool:
+        """Nor to fill gaps with what was not placed."""
+        return self.work >= (HARD_STOP + 1) * MOST_WORK
 
     def make(self, view: View, now: int) -> None:
         self._guide.refresh()
@@ -64,9 +75,12 @@ class RollingPlan:
                 self._ends[p.job.task.index, p.job.index] = running[p]
         for wanted in sorted(begun, key=lambda w: (w.task.rank, w.due_ns)):
             self._keep(wanted, previous.get((wanted.task.index, wanted.index), []), now, running)
+        self.untried.clear()
         for wanted in self._in_turn(begun, waiting):
-            if self.work < HARD_STOP * MOST_WORK:
+            if not self.exhausted:
                 self._place(wanted, now)
+            elif wanted.job is not None:
+                self.untried.append(wanted.job)
         if self.work > MOST_WORK:
             self._reach = max(self._reach / 2, LEAST_REACH)
         elif self.work < MOST_WORK // 3:
@@ -99,6 +113,10 @@ class RollingPlan:
 
     def length_ns(self, job: Job, move: Move) -> int:
         return self._guide.length_ns(job.task.rank, move)
+
+    def in_time(self, job: Job, move: Move, now: int) -> bool:
+        """Whether the job, going on with the move now, is expected to end before its deadline."""
+        return now + self.length_ns(job, move) + job.task.best_ns[move.stop] <= job.due_ns
 
     def tolerates(self, job: Job, move: Move, now: int) -> bool:
         """Whether the move may start now on its idle processor without making a reservation late."""

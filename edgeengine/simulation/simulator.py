@@ -14,13 +14,14 @@ from operator import attrgetter
 
 from edgeengine.clock import ORDER_FINISH, ORDER_RELEASE, ORDER_START, ORDER_WAKE
 from edgeengine.errors import InternalError
-from edgeengine.events import AnyAction, EstimateChanged, Hold, LogLine, Start, Time, Wake
+from edgeengine.events import AnyAction, AnyEvent, EstimateChanged, Hold, LogLine, Released, Start, Time, Wake
 from edgeengine.scheduling import Job, Policy, Scheduler
 from edgeengine.scheduling.drift import Drift
 from edgeengine.scheduling.follow_up import first_training_releases, follow_ups
 from edgeengine.scheduling.job import ProcessorState
 from edgeengine.simulation.disturbances import Disturbances
 from edgeengine.simulation.execution import ExecutionTimes
+from edgeengine.simulation.lessons import Lessons
 from edgeengine.spec import Plan
 from edgeengine.workload import Releases, Workload
 
@@ -85,7 +86,7 @@ def stream(
 Run = tuple[ProcessorState, int, int]  # what runs there; its duration; when it ends
 # (time, rank, what happens), at equal times by rank, which no two have. A processor: the run it was given begins; None: the timer
 # wakes for releases.
-Entry = tuple[int, int, Run | ProcessorState | Time | None]
+Entry = tuple[int, int, Run | ProcessorState | Time | Released | None]
 
 
 class _Simulator:
@@ -113,6 +114,7 @@ class _Simulator:
         self._under_way: dict[str, Run] = {}  # on each processor, where disturbances may still move its end
         self._stop_ns = stop_ns
         self._trains = any(t.is_training for t in workload.tasks)
+        self._lessons = Lessons(workload, stop_ns)
         self._heap: list[Entry] = []
         self._starts: list[ProcessorState] = []  # whose runs begin at the present instant
         self._wake_rank = count(WAKE_RANK)
@@ -124,7 +126,7 @@ class _Simulator:
 
     def run(self) -> Simulation:
         scheduler = self._scheduler
-        for event in first_training_releases(scheduler.tasks.values()):
+        for event in self._with_samples(first_training_releases(scheduler.tasks.values()), 0):
             self._do(scheduler.step(event), 0, None)
         self._push_releases(0)
         now, heap, starts = 0, self._heap, self._starts
@@ -150,7 +152,7 @@ class _Simulator:
             raise InternalError(f"the policy leaves {scheduler.alive()[0]} and others waiting for ever")
         return Simulation([], scheduler.released, None, now)
 
-    def _push(self, at_ns: int, rank: int, item: Run | ProcessorState | Time | None) -> None:
+    def _push(self, at_ns: int, rank: int, item: Run | ProcessorState | Time | Released | None) -> None:
         heappush(self._heap, (at_ns, rank, item))
 
     def _push_releases(self, now: int) -> None:
@@ -207,13 +209,23 @@ class _Simulator:
     def _follow(self, now: int, worker: ProcessorState | None, drifted: Sequence[EstimateChanged] = ()) -> ProcessorState | None:
         """Step what follows from the last step, at the same instant."""
         own = None
-        pending = [*drifted, *follow_ups(self._scheduler, now, self._stop_ns, self._released_all)]
+        pending: list[AnyEvent] = [*drifted, *self._with_samples(self._followed(now), now)]
         for event in pending:
             own = self._perform(self._scheduler.step(event), now, worker) or own
             for job in self._scheduler.ended:
                 self._ended(job)
-            pending += follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
+            pending += self._with_samples(self._followed(now), now)
         return own
+
+    def _followed(self, now: int) -> list[AnyEvent]:
+        return follow_ups(self._scheduler, now, self._stop_ns, self._released_all)
+
+    def _with_samples(self, events: Sequence[AnyEvent], now: int) -> list[AnyEvent]:
+        """The events, but for training steps whose samples are yet to come: these happen later."""
+        due, later = self._lessons.sort(events, now)
+        for event in later:
+            self._push(event.at_ns, next(self._wake_rank), event)
+        return due
 
     def _perform(self, actions: list[AnyAction], now: int, worker: ProcessorState | None) -> ProcessorState | None:
         own = None

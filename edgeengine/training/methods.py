@@ -19,6 +19,7 @@ from edgeengine.training.samples import SampleStore
 from edgeengine.training.schedule import learning_rate
 from edgeengine.training.state import Arrays, restored, start_of, training_spec
 from edgeengine.training.trainer import Trainer
+from edgeengine.workload.learn import SOLVED
 
 
 class Method(Protocol):
@@ -77,7 +78,7 @@ class ClosedForm:
     takes_each = True
     parts = 1
 
-    def __init__(self, bundle: Bundle, *, ridge: float = 1e-3, weights: Mapping[str, float] | None = None, chunk: int = 16):
+    def __init__(self, bundle: Bundle, *, ridge: float = 1e-3, weights: Mapping[str, float] | None = None, chunk: int = SOLVED):
         self.head, self._weights, self._chunk = RidgeHead(bundle, ridge=ridge), dict(weights or {}), chunk
         self._sums: dict[str, Sums] = {}
         self._waiting: deque[tuple[Examples, str]] = deque()

@@ -17,8 +17,8 @@ from edgeengine.errors import UserError
 from edgeengine.training.data import Examples
 from edgeengine.training.reservoir import Group, Reservoir
 from edgeengine.training.state import Arrays
+from edgeengine.workload.learn import HELD, RUN
 
-RUN, HELD = 10, 2  # of RUN samples of one class and domain in a row, the last HELD are held back
 MOST_BYTES = 4 << 30  # the store lies in memory and is written whole
 _FIXED = 8 + 8 + 8  # bytes of a slot's label, number and weight
 

@@ -146,12 +146,14 @@ def _check_task(task: Task, by_name: dict[str, Task], path: str) -> None:
 def _check_learn(task: Task, refuse) -> None:  # type: ignore[no-untyped-def]
     learn = task.learn
     assert learn is not None
-    if not task.is_training or task.model is None:
-        raise refuse("learn", 'is for a task of kind = "train" with a model')
+    if not task.is_training:
+        raise refuse("learn", 'is for a task of kind = "train"')
     if not (learn.store_kb >= 1 and 0 <= learn.margin < 1 and 0 < learn.lr < 1e6 and 0 < learn.steps_per_sample < 1e6):
         raise refuse("learn", "needs store_kb of 1 or more, a margin from 0 to 1, lr and steps_per_sample above 0")
     if not (learn.new >= 0 and learn.old >= 0 and learn.new + learn.old >= 1 and learn.micro_batch >= 1):
         raise refuse("learn", "needs at least one sample a step, new or old, and a micro_batch of 1 or more")
+    if learn.samples_hz is not None and not 0 < learn.samples_hz <= 1e5:
+        raise refuse("learn", f"samples_hz must be a positive number up to 100,000, not {learn.samples_hz}")
     if any(not 0 <= w < 1e12 for w in learn.weights.values()):
         raise refuse("learn", "weights must not be negative")
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from edgeengine.errors import UserError
+from edgeengine.workload.learn import Learn
 
 NS_PER_MS = 1_000_000
 
@@ -34,23 +35,6 @@ class Window(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     frames: int
     hop: int
-
-
-class Learn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a training task learns: `method` "head" solves the last layer, "gradients" trains; see training.learner.Settings.
-
-    `weights`: what a sample of a domain counts in a solved head. `new` and `old` samples a step, in micro-batches.
-    """
-
-    method: Literal["head", "gradients"] = "head"
-    store_kb: int = 1024
-    margin: float = 0.02
-    weights: dict[str, float] = {}
-    new: int = 4
-    old: int = 28
-    micro_batch: int = 8
-    lr: float = 1e-3
-    steps_per_sample: float = 0.25
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -157,7 +157,7 @@ def test_what_was_predicted_is_not_kept_with_what_was_measured_at_the_period(
         (task,) = plan.tasks
         return Rehearsal({(task.task, s.subgraph, s.processor): Latency.constant(9) for s in task.steps}, {}, {})
 
-    monkeypatch.setattr("edgeengine.engine.rehearse.rehearse", rehearsed)
+    monkeypatch.setattr("edgeengine.cli.profile_here.rehearse", rehearsed)
     done = cli("profile", model, "--share", "0.5", "--period-ms", "20", "--json")
     assert done.code == 0, done.err
     assert {r["ended"] for r in json.loads(done.out)["rows"]} >= {"predicted"}

@@ -152,6 +152,23 @@ def test_work_of_a_plan_is_bounded() -> None:
     assert MOST_WORK < worst < HARD_STOP * MOST_WORK + 2000  # the last attempt may overshoot
 
 
+def test_what_the_plan_had_no_time_for_starts_where_it_fits() -> None:
+    """Ten tasks with three jobs each under way: the plan gives up before it comes to the last ones. Processors stood idle."""
+    tasks = workload(
+        *(
+            {
+                "name": f"t{i}",
+                "period_ms": 90,
+                "deadline_ms": 270,
+                "latency_ms": {"cpu": 324, "gpu": 64.8, "dsp": 32.4, "npu": 16.2},
+            }
+            for i in range(10)
+        )
+    )
+    done = simulate(tasks, plan(tasks), Price(), Median(), stop_ns=1000 * MS)
+    assert {j.outcome for j in done.jobs} == {"met"}
+
+
 def test_latency_tails_count_for_the_critical() -> None:
     tasks = workload(
         {"name": "h", "criticality": "high", "period_ms": 50},

@@ -11,7 +11,7 @@ from edgeengine.events import AnyAction, Start, Wake
 from edgeengine.scheduling.dropping import sift
 from edgeengine.scheduling.guaranteed import start_guaranteed
 from edgeengine.scheduling.guide import Guide
-from edgeengine.scheduling.job import Job, ProcessorState
+from edgeengine.scheduling.job import READY, Job, ProcessorState
 from edgeengine.scheduling.policies.edf import urgency
 from edgeengine.scheduling.reservations import FAR_NS, Timeline
 from edgeengine.scheduling.rolling_plan import RollingPlan
@@ -59,7 +59,8 @@ class Price:
             if isinstance(start, Start):
                 self._note_guaranteed(view, self._plan, start, now)
         planned, busy = self._start_planned(view, self._plan, now, busy)
-        filled = self._fill(view, self._plan, now, extra, busy)
+        untried = [j for j in self._plan.untried if j.state == READY and not is_guaranteed(j)]
+        filled = self._fill(view, self._plan, now, untried + extra, busy)
         return [*actions, *planned, *filled, *self._wake(self._plan, ready, now)]
 
     def _outdated(self, view: View, plan: RollingPlan, now: int, extra: bool) -> bool:
@@ -91,10 +92,12 @@ class Price:
         return actions, busy
 
     def _fill(self, view: View, plan: RollingPlan, now: int, extra: list[Job], busy: int) -> list[AnyAction]:
-        """Start jobs without a deadline where no reservation becomes late by it."""
+        """Start jobs without a deadline, or that the plan had no time for, where neither they nor a reservation become late."""
         actions: list[AnyAction] = []
         for job in sorted(extra, key=urgency):
-            free = [m for m in view.moves(job) if view.can_start(m.processor, now, busy)]
+            if plan.spent and not job.task.train and job.deadline_ns is not None:
+                continue
+            free = [m for m in view.moves(job) if view.can_start(m.processor, now, busy) and plan.in_time(job, m, now)]
             for move in sorted(free, key=lambda m, j=job: m.p50_ns + j.task.best_ns[m.stop]):  # type: ignore[misc]
                 line = plan.timelines[move.processor.index]
                 release_ns = awaited_ns(view, job, move, now, busy)

@@ -71,7 +71,7 @@ inputs = "source:pitch"
 name = "learn"
 kind = "train"
 model = $exercise
-learn = { method = "head", weights = { user = 3.0 } }
+learn = { method = "head", weights = { user = 3.0 }, samples_hz = $samples_hz }
 """)
 
 
@@ -117,9 +117,9 @@ def demo(folder: Path, seconds: float = 10.0, *, models: Path = MODELS) -> Demo:
     paths = {"exercise": models / "exercise.onnx", "silero": silero, "mel": mel, "embedding": embedding, "pitch": pitch}
     workload = folder / "workload.toml"
     # JSON escapes quotes and backslashes as TOML does; its surrogate pairs TOML refuses, so other characters stay.
-    text = _WORKLOAD.substitute(
-        {name: json.dumps(str(path.absolute()), ensure_ascii=False) for name, path in paths.items()}
-    )
+    quoted = {name: json.dumps(str(path.absolute()), ensure_ascii=False) for name, path in paths.items()}
+    lessons = teaching(recordings, labels)
+    text = _WORKLOAD.substitute(quoted, samples_hz=round(len(lessons.label) / seconds, 3))
     try:
         workload.write_text(text, encoding="utf-8")
     except OSError as e:
@@ -138,7 +138,7 @@ def demo(folder: Path, seconds: float = 10.0, *, models: Path = MODELS) -> Demo:
         labels,
         "exercise",
         "learn",
-        teaching(recordings, labels),
+        lessons,
         examination(recordings, labels),
         lambda: known(left_out, labels, cache),
     )
