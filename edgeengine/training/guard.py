@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from edgeengine.spec.training import TrainingSpec
 from edgeengine.training.data import Examples
 from edgeengine.training.samples import SampleStore
 from edgeengine.training.state import Arrays
+from edgeengine.training.store import VersionRecord
 
 CHUNK = 16  # samples per run: a guard's micro-step
 
@@ -63,9 +64,13 @@ class Guard:
         return np.array([store.domain_of(int(s)) for s in slots]), store.examples(slots)
 
     def compare(
-        self, on: tuple[np.ndarray, Examples], old: ort.InferenceSession, new: ort.InferenceSession
+        self,
+        on: tuple[np.ndarray, Examples],
+        old: ort.InferenceSession,
+        new: ort.InferenceSession,
+        lost: Mapping[str, float] | None = None,
     ) -> Iterator[Verdict | None]:
-        """Micro-steps of CHUNK samples; the last item is the verdict."""
+        """Micro-steps of CHUNK samples; the last item is the verdict. `lost` is what `lost_since` says of the old one."""
         domains, held = on
         if len(held) < self.least:
             yield Verdict({}, {}, f"only {len(held)} samples held back, {self.least} are needed to compare versions")
@@ -77,9 +82,9 @@ class Guard:
                 found[which].append(hits(session, self.spec, self.output, part))
             yield None
         before, after = (np.concatenate(found[which]) for which in (0, 1))
-        yield self.verdict(domains, before, after)
+        yield self.verdict(domains, before, after, lost or {})
 
-    def verdict(self, domains: np.ndarray, before: np.ndarray, after: np.ndarray) -> Verdict:
+    def verdict(self, domains: np.ndarray, before: np.ndarray, after: np.ndarray, lost: Mapping[str, float]) -> Verdict:
         """From how right each answer was, by domain."""
         old = {str(d): float(np.nan_to_num(before[domains == d], nan=0.0).mean()) for d in np.unique(domains)}
         new = {str(d): float(after[domains == d].mean()) for d in old}
@@ -88,10 +93,24 @@ class Guard:
             cause = f"{int((~np.isfinite(after)).sum())} of {len(after)} answers are not finite"
         else:
             chance = {d: 1 / np.count_nonzero(domains == d) if self.spec.metric == "accuracy" else 0.0 for d in old}
-            worst = max(old, key=lambda d: old[d] - new[d] - chance[d])
-            if old[worst] - new[worst] > self.margin + chance[worst]:
-                cause = f"{worst or 'samples'}: {new[worst]:.4g} instead of {old[worst]:.4g}, margin {self.margin:g}"
+            drop = {d: lost.get(d, 0.0) + old[d] - new[d] for d in old}
+            worst = max(old, key=lambda d: drop[d] - chance[d])
+            if drop[worst] > self.margin + chance[worst]:
+                best = old[worst] + lost.get(worst, 0.0)
+                cause = f"{worst or 'samples'}: {new[worst]:.4g} instead of {best:.4g}, margin {self.margin:g}"
         return Verdict(old, new, cause)
+
+
+def lost_since(versions: Iterable[VersionRecord]) -> dict[str, float]:
+    """By domain, how far the last of `versions` lies below the best of them and what served before, as the guard measured.
+
+    The margin is of the best: many versions, each a little worse than the one before, would add up to any loss.
+    """
+    lost: dict[str, float] = {}
+    for version in (v for v in versions if not v.cause):
+        for domain, after in version.after.items():
+            lost[domain] = max(lost.get(domain, 0.0) + version.before.get(domain, after) - after, 0.0)
+    return lost
 
 
 class Watchdog:

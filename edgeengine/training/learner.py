@@ -23,7 +23,7 @@ from edgeengine.errors import UserError
 from edgeengine.training.claim import Claim
 from edgeengine.training.data import Examples
 from edgeengine.training.graphs import StepResult
-from edgeengine.training.guard import Guard, Verdict, Watchdog, hits
+from edgeengine.training.guard import Guard, Verdict, Watchdog, hits, lost_since
 from edgeengine.training.journal import Journal
 from edgeengine.training.methods import ClosedForm, GradientSteps, Method, Rehearsal
 from edgeengine.training.samples import SampleSpec, SampleStore
@@ -248,11 +248,11 @@ class Learner:
         """
         with self._lock:
             tensors, steps = self.method.version(), self.method.steps
-            held = self.guard.held(self.samples)
+            held, lost = self.guard.held(self.samples), lost_since(self.versions)
         session = inference_session(self.bundle, tensors, self._threads)
         yield None
         verdict: Verdict | None = None
-        for verdict in self.guard.compare(held, self.session, session):
+        for verdict in self.guard.compare(held, self.session, session, lost):
             if verdict is None:
                 yield None
         assert verdict is not None

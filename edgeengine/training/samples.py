@@ -145,16 +145,27 @@ class SampleStore:
         for name, shape in wanted.items():
             if inputs[name].shape != (count, *shape):
                 raise UserError(f"input {name!r} has shape {inputs[name].shape}, {count} samples of {shape} were wanted")
-            if inputs[name].dtype.kind == "f" and not np.isfinite(inputs[name]).all():
-                raise UserError(f"input {name!r} holds values that are not finite; nothing is learned from it")
+            self._check_values(f"input {name!r}", inputs[name], spec.stored(spec.inputs[name][1]))
         if label.shape != (count, *spec.label_shape):
             raise UserError(f"labels have shape {label.shape}, {(count, *spec.label_shape)} was wanted")
+        self._check_values("the label", label, np.dtype(spec.label_dtype))
         if spec.classes and not (label.dtype.kind in "iu" and ((label >= 0) & (label < spec.classes)).all()):
             raise UserError(
                 f"labels must be classes 0 to {spec.classes - 1}; there are {sorted({*label.reshape(-1).tolist()})[:4]}"
             )
         if logits is not None and logits.shape != (count, spec.logits):
             raise UserError(f"logits have shape {logits.shape}, the store keeps {(count, spec.logits)}")
+
+    @staticmethod
+    def _check_values(what: str, values: np.ndarray, stored: np.dtype) -> None:
+        """One sample that is not finite where it is stored would make every step and every guard refuse."""
+        if values.dtype.kind != "f":
+            return
+        if not np.isfinite(values).all():
+            raise UserError(f"{what} holds values that are not finite; nothing is learned from it")
+        if stored.kind == "f" and values.size and np.abs(values).max() > np.finfo(stored).max:
+            most = np.finfo(stored).max
+            raise UserError(f"{what} holds values beyond {most:g}, the most that the store's {stored} keeps; scale it")
 
     def delete(self, numbers: Iterable[int]) -> int:
         """Delete these samples, their bytes overwritten; how many of them were still here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -133,3 +134,62 @@ def test_publishing_is_planned_beside_training(bundle: Bundle) -> None:
     assert [s.subgraph for s in plan.task("learn").steps] == ["part0", "part1", "part2", "commit"]
     names = [s.subgraph for s in plan.task("learn" + PUBLISH).steps]
     assert names[0] == "session" and names[-2:] == ["load", "swap"] and "guard0" in names
+
+
+# ---- guarded, through the engine ----
+
+
+def answers(engine: Engine, inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, set[str]]:
+    """The outputs as they were served, and the versions that made them."""
+    x = inputs["x"]
+    results = [engine.submit("tell", {"x": x[i : i + 1]}).result(30) for i in range(len(x))]
+    return np.concatenate([r.outputs["y"] for r in results]), {r.version for r in results}
+
+
+def test_rollback_serves_the_bits_of_before(engine: Engine) -> None:
+    inputs = shifted(20, 8)[0]
+    base, _ = answers(engine, inputs)
+    told = published(engine)
+    engine.learner().learn(*old(120, 2), domain="old", known=True)
+    engine.learn("tell", *shifted(240, 3))
+    name = told.get(timeout=60)
+    learned, versions = answers(engine, inputs)
+    assert versions == {name} and not np.array_equal(learned, base)
+    engine.rollback()
+    again, versions = answers(engine, inputs)
+    assert versions == {""}
+    np.testing.assert_array_equal(again, base)
+
+
+def test_a_version_that_fails_in_service_is_taken_back_within_the_window_and_the_old_bits_serve(engine: Engine) -> None:
+    inputs, label = shifted(200, 30)
+    base, _ = answers(engine, {"x": inputs["x"][:20]})
+    told = published(engine)
+    engine.learner().learn(*old(120, 2), domain="old", known=True)
+    engine.learn("tell", *shifted(240, 3))
+    told.get(timeout=60)
+    learner = engine.learner()
+    shown = 0
+    while learner.serving and shown < 60:  # the world has turned round
+        # Straight to the learner: nothing trains meanwhile, so that it is this version that is judged.
+        learner.learn({"x": inputs["x"][shown : shown + 1]}, 1 - label[shown : shown + 1])
+        shown += 1
+    again, versions = answers(engine, {"x": inputs["x"][:20]})
+    assert versions == {""} and shown < 60
+    np.testing.assert_array_equal(again, base)
+
+
+def test_a_wild_rate_never_serves_however_often_its_steps_are_refused(bundle: Bundle, tmp_path: Path) -> None:
+    workload, wild = workload_of(bundle), replace(GRADIENTS, rehearsal=replace(GRADIENTS.rehearsal, lr=1e30))
+    plan = plan_of(bundle, workload, "gradients")
+    with Engine(workload, plan, state=tmp_path, learning={"learn": wild}) as engine:
+        inputs = shifted(10, 8)[0]
+        base, _ = answers(engine, inputs)
+        engine.learn("tell", *shifted(120, 3))
+        asked = 0
+        while engine._trainings["learn"].refused < 5 and asked < 500:
+            again, versions = answers(engine, inputs)
+            np.testing.assert_array_equal(again, base)
+            assert versions == {""}
+            asked += 1
+        assert engine._trainings["learn"].refused >= 5 and engine.versions() == ()
