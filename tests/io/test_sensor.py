@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from edgeengine.io.framing import Sample, make_framing
 from edgeengine.io.sensor import SerialSensor
 from edgeengine.io.serial_line import SerialLine
 from edgeengine.io.stream import StaleData
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
 WT901 = make_framing("wt901")
@@ -63,14 +62,6 @@ def sensor(device: Device, **more: Any) -> SerialSensor:
 
 def frames(values: float) -> bytes:
     return b"".join(WT901.encode(Sample(k, (values, values / 2, -values))) for k in KINDS)
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for another thread to have done it; fails if it does not."""
-    end, pause = time.monotonic() + seconds, threading.Event()
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        pause.wait(0.005)
 
 
 def test_frames_become_windows(device: Device) -> None:
