@@ -16,6 +16,7 @@ from edgeengine.bundle import Bundle
 from edgeengine.clock import ORDER_MAIN, Clock, MonotonicClock
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.engine.dataflow import DataFlow, JobData
+from edgeengine.engine.drifting import DriftWatch
 from edgeengine.engine.health import Samples
 from edgeengine.engine.learning import (
     PUBLISH,
@@ -139,6 +140,7 @@ class Engine:
         self._keep_jobs = keep_jobs
         self._samples = Samples(check_outputs)
         self._on_version: Callable[[str, str], None] | None = None
+        self._drift_watch: DriftWatch | None = None
         for training in self._trainings.values():
             training.on_swap = self._swapped
         self.jobs: list[Job] = []
@@ -305,6 +307,22 @@ class Engine:
         """Have `call(training task, version)` called, on a thread of its own, whenever another version serves."""
         self._on_version = call
 
+    def train(self, task: str | None = None, steps: int = 100) -> None:
+        """Train on command: so many more steps on the samples that are kept. A solved head has learned all it was given already.
+
+        Raises UserError for a task that nothing trains, or no positive number of steps.
+        """
+        self._training(task).learner.train(steps)
+        if self._running:
+            self._runtime.wake_training()
+
+    def on_drift(self, call: Callable[[str, str], None]) -> None:
+        """Have `call(task, what)` called, on a thread of its own, when what a task is given has changed, or how sure its model
+        is of its first output (scores of classes): the time to ask for labels, or to train. From the next job on.
+        """
+        inputs = {name: tuple(i.name for i in task.inputs) for name, task in self._data.tasks.items()}
+        self._drift_watch = DriftWatch(call, inputs)
+
     def learner(self, task: str | None = None) -> Learner:
         """What trains the model of `task`: its samples, steps and versions."""
         return self._training(task).learner
@@ -374,6 +392,10 @@ class Engine:
                 stream.put(result)
             if future is not None:
                 future.set_result(result)
+        watch = self._drift_watch
+        if watch is not None and job.finished and not job.task.train:
+            tensors, outputs = dict(self._data.of(job).tensors or {}), self._data.outputs(job)
+            self._call_back(lambda: watch.saw(job.task.name, tensors, outputs))
         self._data.forget(job)
         if self._keep_jobs:
             self.jobs.append(job)

@@ -205,6 +205,13 @@ class Learner:
         """Whether samples wait to be learned from."""
         return self.method.waiting if self.method.takes_each else self._owed >= 1
 
+    def train(self, steps: int) -> None:
+        """Ask for so many more steps, on the samples that are kept; a solved head needs none. Raises UserError for none."""
+        if not 1 <= steps <= 1_000_000:
+            raise UserError(f"train: steps must be from 1 to 1,000,000, not {steps}")
+        with self._lock:
+            self._owed += steps
+
     def micro_steps(self) -> Iterator[StepResult | None]:
         """One training step, a micro-step per item; the last commits it. Giving it up before loses nothing."""
         steps = self.method.micro_steps(self.samples)

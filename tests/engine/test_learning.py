@@ -196,3 +196,32 @@ def test_a_wild_rate_never_serves_however_often_its_steps_are_refused(bundle: Bu
             assert versions == {""}
             asked += 1
         assert engine._trainings["learn"].refused >= 5 and engine.versions() == ()
+
+
+# ---- when to train ----
+
+
+def test_trains_on_command(engine: Engine) -> None:
+    told = published(engine)
+    engine.learner().learn(*shifted(240, 3), known=True)  # known samples ask for no steps of gradients
+    if engine.learner().method.takes_each:
+        engine.train(steps=5)
+        assert engine.learner().busy is engine.learner().method.waiting
+        return
+    assert engine.learner().method.steps == 0
+    engine.train("tell", steps=7)
+    told.get(timeout=60)
+    assert engine.learner().method.steps == 7
+    for wrong in (0, -1):
+        with pytest.raises(UserError, match="steps must be from 1"):
+            engine.train(steps=wrong)
+
+
+def test_what_has_changed_is_told(engine: Engine) -> None:
+    """A hundred inputs of one kind, then others: told of the task that is given them, and by what."""
+    seen: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    engine.on_drift(lambda task, what: seen.put((task, what)))
+    same, away = old(100, 5)[0]["x"], old(60, 6)[0]["x"] + 40
+    for x in (*same, *away):
+        engine.submit("tell", {"x": x[None]}).result(30)
+    assert seen.get(timeout=10) == ("tell", "mean of x")
