@@ -41,6 +41,7 @@ from edgeengine.planning import load_plan
 from edgeengine.scheduling import Job, Policy, Scheduler, make_policy
 from edgeengine.scheduling.drift import Drift
 from edgeengine.spec import Plan
+from edgeengine.training.adapters import AdapterPool
 from edgeengine.training.learner import Learner, Settings
 from edgeengine.training.store import VersionRecord
 from edgeengine.workload import Releases, Workload, load_workload
@@ -141,6 +142,8 @@ class Engine:
         self._samples = Samples(check_outputs)
         self._on_version: Callable[[str, str], None] | None = None
         self._drift_watch: DriftWatch | None = None
+        self._state = state
+        self._pools: dict[str, AdapterPool] = {}
         for training in self._trainings.values():
             training.on_swap = self._swapped
         self.jobs: list[Job] = []
@@ -313,6 +316,25 @@ class Engine:
         Raises UserError for a task that nothing trains, or no positive number of steps.
         """
         self._training(task).learner.train(steps)
+        if self._running:
+            self._runtime.wake_training()
+
+    def adapters(self, task: str | None = None) -> AdapterPool:
+        """The heads of people or sites that are kept for the model of `task`: see its `keep` and `forget`.
+
+        Raises UserError for a task that nothing trains, and a model whose last layer is not linear.
+        """
+        training = self._training(task)
+        if training.task not in self._pools:
+            assert self._state is not None
+            bundle = training.learner.bundle
+            self._pools[training.task] = AdapterPool(bundle, self._state / "adapters" / bundle.hash)
+        return self._pools[training.task]
+
+    def use(self, task: str, user: str) -> None:
+        """Have the head of `user` serve, from a job on that comes soon (see `on_version`); who has none gets the bundle's own."""
+        version = self.adapters(task).version(user)
+        self._training(task).adopt(version)
         if self._running:
             self._runtime.wake_training()
 

@@ -19,6 +19,8 @@ from edgeengine.errors import UserError
 from edgeengine.events import VersionReady
 from edgeengine.spec import Latency, Plan, Step, TaskPlan
 from edgeengine.spec.plan import SCHEMA
+from edgeengine.training import inference_session
+from edgeengine.training.ridge import RidgeHead
 from edgeengine.workload import Workload, parse_workload
 from tests.training.moons import GRADIENTS, HEAD, moons_bundle, old, shifted
 from tests.waiting import until
@@ -225,3 +227,22 @@ def test_what_has_changed_is_told(engine: Engine) -> None:
     for x in (*same, *away):
         engine.submit("tell", {"x": x[None]}).result(30)
     assert seen.get(timeout=10) == ("tell", "mean of x")
+
+
+def test_the_head_of_whoever_is_there_serves_between_two_jobs(engine: Engine, bundle: Bundle) -> None:
+    told = published(engine)
+    head, (inputs, label) = RidgeHead(bundle), shifted(200, 5)
+    head.observe(inputs, label)
+    made = head.version()
+    assert engine.adapters("tell").keep("anna", made, inputs, label) == ("anna",)
+    base, _ = answers(engine, {"x": inputs["x"][:5]})
+    engine.use("tell", "anna")
+    name = told.get(timeout=60)
+    hers, versions = answers(engine, {"x": inputs["x"][:5]})
+    assert versions == {name} and not np.array_equal(hers, base)
+    session = inference_session(bundle, made)
+    np.testing.assert_allclose(hers, session.run(["y"], {"x": inputs["x"][:5]})[0], rtol=1e-4, atol=1e-5)
+    engine.use("tell", "nobody")
+    told.get(timeout=60)
+    again, _ = answers(engine, {"x": inputs["x"][:5]})
+    np.testing.assert_array_equal(again, base)
