@@ -5,7 +5,7 @@
 UUniFast sets (Bini & Buttazzo 2005): six tasks of four subgraphs, periods from {10, 20, 25, 40, 50, 100} ms, load of the CPU
 alone .1 to 2.0; a subgraph is 2 to 8 times faster on the GPU, one in four runs on the CPU only. Baselines, by the same
 response-time test: rate monotonic with each subgraph where it is fastest (LaLaRAND's runtime), and every model whole on one
-processor, the best of all such placements. What ours accepts is then simulated at the bound; a miss would be an error.
+processor, the best of all such placements. What ours accepts is then simulated at the bound and up to it; a miss is an error.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ PERIODS_MS = (10.0, 20.0, 25.0, 40.0, 50.0, 100.0)
 TASKS, SUBGRAPHS = 6, 4
 UTILISATIONS = tuple(round(0.1 * i, 1) for i in range(1, 21))
 HYPERPERIOD_NS = 200_000_000
+HYPERPERIODS = 3  # simulated of each accepted set, under each of two policies: one at the bound, the others up to it
 
 
 def task_set(seed: int, utilisation: float) -> tuple[Workload, Plan]:
@@ -102,24 +103,33 @@ class AtTheBound:
         return latency.p99_ns
 
 
+class UpToTheBound:
+    """Anything up to it: who ends early lets others start where they would not have, which must not harm either."""
+
+    def __init__(self, seed: int):
+        self._rng = random.Random(seed)
+
+    def of(self, latency: Latency) -> int:
+        return self._rng.randint(max(latency.p99_ns // 5, 1), latency.p99_ns)
+
+
 def ours(workload: Workload, plan: Plan) -> bool:
     admitted = admit(workload, plan, margin=1.0)
     if any(t.verdict != "guaranteed" for t in admitted.tasks):
         return False
-    times: ExecutionTimes = AtTheBound()
     for policy in ("edf", "price"):
-        done = simulate(workload, admitted, make_policy(policy), times, stop_ns=HYPERPERIOD_NS)
-        missed = [j for j in done.jobs if j.outcome != "met"]
-        assert not missed, f"guaranteed and missed under {policy}: {missed[0]}"
+        runs: list[tuple[ExecutionTimes, int]] = [(AtTheBound(), 1), (UpToTheBound(0), HYPERPERIODS - 1)]
+        for times, length in runs:
+            done = simulate(workload, admitted, make_policy(policy), times, stop_ns=length * HYPERPERIOD_NS)
+            missed = [j for j in done.jobs if j.outcome != "met"]
+            assert not missed, f"guaranteed and missed under {policy}: {missed[0]}"
     return True
 
 
 def measure(utilisation: float, sets: int) -> dict[str, float]:
     made = [task_set(seed, utilisation) for seed in range(sets)]
-    return {
-        "utilisation": utilisation,
-        **{f.__name__: fmean(f(w, p) for w, p in made) for f in (ours, per_layer, per_model)},
-    }
+    shares = {f.__name__: fmean(f(w, p) for w, p in made) for f in (ours, per_layer, per_model)}
+    return {"utilisation": utilisation, **shares, "hyperperiods": 2 * HYPERPERIODS * round(shares["ours"] * sets)}
 
 
 def main() -> None:
@@ -129,6 +139,7 @@ def main() -> None:
     given = parser.parse_args()
     rows = Parallel(n_jobs=given.workers, batch_size=1)(delayed(measure)(u, given.sets) for u in UTILISATIONS)
     means = {key: round(fmean(r[key] for r in rows), 4) for key in ("ours", "per_layer", "per_model")}
+    means["hyperperiods_without_a_miss"] = sum(r["hyperperiods"] for r in rows)
     means["over_better"] = round(means["ours"] / max(means["per_layer"], means["per_model"]), 3)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({"sets": given.sets, "mean": means, "rows": rows}, indent=1) + "\n")

@@ -5,6 +5,9 @@ Every message is one line that says what is wrong, where, and what to do next.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class EdgeEngineError(Exception):
     """Base of every error this package raises on purpose. `exit_code` is what the command line returns."""
@@ -50,3 +53,12 @@ class InternalError(EdgeEngineError):
     """Our defect. Please report it with the message."""
 
     exit_code = 70
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The known names closest to `name`, as a question; the first few known ones where none is close."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return f"known are {', '.join(map(repr, names[:8]))}{', …' if len(names) > 8 else ''}"

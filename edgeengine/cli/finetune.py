@@ -11,6 +11,7 @@ from edgeengine.cli.console import Json, State, out, print_json, progress_bar
 EXAMPLES = (
     "edgeengine finetune model.edge --data examples.npz",
     "edgeengine finetune model.edge --data examples.npz --steps 500 --batch 32 --lr 0.003 --schedule cosine",
+    "edgeengine finetune model.edge --data examples.npz --budget 30s        (or --budget 60J --watts 4)",
     "edgeengine finetune model.edge --data more.npz --resume --store-kb 1024 --rehearse 16",
 )
 
@@ -18,7 +19,9 @@ EXAMPLES = (
 def command(
     bundle: Annotated[str, typer.Argument(help="A bundle that 'edgeengine trainable' made.")],
     data: Annotated[str, typer.Option(help="A .npz: one array per model input, and 'label'.")],
-    steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 200,
+    steps: Annotated[int | None, typer.Option(help="Optimizer steps. [default: 200]")] = None,
+    budget: Annotated[str | None, typer.Option(help="In place of --steps: train for 30s, 2min or 60J.")] = None,
+    watts: Annotated[float | None, typer.Option(help="What the device draws while it trains; for a budget in J.")] = None,
     batch: Annotated[int, typer.Option(help="Examples per step.")] = 16,
     micro_batch: Annotated[int | None, typer.Option(help="Examples per run; a step sums its runs' gradients.")] = None,
     lr: Annotated[float, typer.Option(help="The highest learning rate.")] = 1e-3,
@@ -46,6 +49,9 @@ def command(
 
     if store_kb < 0 or rehearse < 0 or (rehearse and not store_kb):
         raise UserError(f"--store-kb {store_kb}, --rehearse {rehearse}: rehearsing needs a store of some KB")
+    if steps is not None and budget is not None:
+        raise UserError("--steps and --budget: give one of them")
+    seconds = None if budget is None else _seconds(budget, watts)
     opened = open_bundle(bundle, "trainable")
     disk = VersionStore(state_folder(state), opened)
     tuning = Finetuning(opened, disk, store_bytes=store_kb << 10, resume=resume)
@@ -54,13 +60,15 @@ def command(
     with progress_bar() as bar:
         session = tuning.run(
             examples, rehearse=rehearse, margin=margin, holdout=holdout, seed=seed,
-            steps=steps, batch=batch, micro_batch=micro_batch, lr=lr, schedule=schedule, warmup=warmup, progress=bar,
+            steps=200 if steps is None else steps, seconds=seconds,
+            batch=batch, micro_batch=micro_batch, lr=lr, schedule=schedule, warmup=warmup, progress=bar,
         )  # fmt: skip
     result, record, file = session.result, session.record, disk.file(session.record.name)
     if json:
         print_json(
             {
                 "steps": result.steps,
+                "seconds": result.seconds,
                 "loss_first": result.loss_first,
                 "loss_last": result.loss_last,
                 "metric": spec.metric,
@@ -75,9 +83,27 @@ def command(
         )
         return
     out.print(
-        f"{result.steps} steps: loss {result.loss_first:.4g} -> {result.loss_last:.4g}; "
+        f"{result.steps} steps in {result.seconds:.1f} s: loss {result.loss_first:.4g} -> {result.loss_last:.4g}; "
         f"{spec.metric} on the hold-out {result.metric_before:.4g} -> {result.metric_after:.4g}\n"
         f"version {record.name}{f', which does not serve: {record.cause}' if record.cause else ''}: {file}",
         soft_wrap=True,
         markup=False,
     )
+
+
+def _seconds(budget: str, watts: float | None) -> float:
+    """How long a budget lasts. Raises UserError for one that is none."""
+    from edgeengine.errors import UserError
+
+    unit = next((u for u in ("min", "s", "J") if budget.endswith(u)), "")
+    try:
+        amount = float(budget.removesuffix(unit)) if unit else 0.0
+    except ValueError:
+        amount = 0.0
+    if not 0 < amount < 1e9:
+        raise UserError(f"--budget {budget!r}: give a time or an energy, as 30s, 2min or 60J")
+    if unit != "J":
+        return amount * (60.0 if unit == "min" else 1.0)
+    if watts is None or not 0 < watts < 1e6:
+        raise UserError(f"--budget {budget}: a budget in joules needs --watts, what the device draws while it trains")
+    return amount / watts

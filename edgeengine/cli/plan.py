@@ -41,7 +41,7 @@ def command(
     from edgeengine.cli.described import on_device
     from edgeengine.cli.resolve import measured_plan, open_or_build
     from edgeengine.errors import PlanInfeasible, UserError
-    from edgeengine.planning import admission, power, what_if
+    from edgeengine.planning import admission, placing, power, what_if
     from edgeengine.reporting import write_file
     from edgeengine.state import state_folder
     from edgeengine.workload import load_workload
@@ -78,7 +78,7 @@ def command(
     if output is not None:
         note(f"written to {output}")
     high = {t.name for t in tasks.tasks if t.criticality == "high"}
-    refused = [f"{t.task}: {t.reason}" for t in plan.tasks if admit and t.task in high and t.verdict == admission.REFUSED]
+    refused = [f"{t.task}: {t.reason}" for t in plan.tasks if admit and t.task in high and t.verdict == placing.REFUSED]
     if refused:
         raise PlanInfeasible(f"{workload}: {'; '.join(refused)}")
 

@@ -61,7 +61,7 @@ def command(
 
     make_policy(policy)  # an unknown one is said before anything is measured
     if not 0 < seconds < 1e7:
-        raise UserError(f"run: --seconds must be positive, not {seconds}")
+        raise UserError(f"run: --seconds must be above 0 and below 10,000,000, not {seconds:g}")
     if plan is not None and option:
         raise UserError(f"run: {plan} holds the options it was made with; give --option to 'edgeengine plan'")
     tasks = load_workload(workload)

@@ -71,7 +71,7 @@ def command(
     make_policy(policy)  # an unknown one is said before anything is measured
     make_execution_times(times, seed)
     if not 0 < seconds < 1e7:
-        raise UserError(f"simulate: --seconds must be positive, not {seconds}")
+        raise UserError(f"simulate: --seconds must be above 0 and below 10,000,000, not {seconds:g}")
     if not (seeds is None or 1 <= seeds <= 10_000) or not 1 <= workers <= 1000 or not 0 <= max_miss < 1:
         raise UserError("simulate: --seeds from 1 to 10,000, --workers from 1 to 1,000, --max-miss at least 0 and below 1")
     if not sweep and (plot is not None or kept is not None or cluster is not None or backend != "local" or workers > 1):

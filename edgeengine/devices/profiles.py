@@ -15,7 +15,7 @@ import msgspec
 
 from edgeengine.devices.checks import check_profile, readable
 from edgeengine.devices.modes import SEPARATOR, in_mode
-from edgeengine.errors import UserError
+from edgeengine.errors import UserError, near
 from edgeengine.spec.device import DeviceProfile, Status
 from edgeengine.spec.operators import OPERATORS
 
@@ -63,7 +63,11 @@ def load_profile(name: str) -> DeviceProfile:
     files = _files()
     matches = [n for n in files if n == name or n.split("/")[1] == name]
     if len(matches) != 1:
-        raise UserError(f"no device profile {name!r}; known: {', '.join(files) or 'none'}")
+        if "*" in name:
+            raise UserError(f"{name!r} is a pattern of devices: for --find device={name} or --sweep device={name}; name one here")
+        part = [n for n in files if name and name in n]
+        hint = f"there are {', '.join(part)}" if part else near(name, [*files, *(n.split("/")[1] for n in files)])
+        raise UserError(f"no device profile {name!r}; {hint}; 'edgeengine devices' lists all")
     profile = read_profile(files[matches[0]], matches[0])
     return in_mode(profile, mode) if separator else profile
 

@@ -208,6 +208,8 @@ class Engine:
                 stream.close()
             self._quiet.close()
             self._ends.close()
+            for training in self._trainings.values():
+                training.learner.close()
             in_use = {p.provider for p in left}
             for name, provider in self._providers.items():
                 if name not in in_use:

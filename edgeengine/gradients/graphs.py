@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import helper
 
-from edgeengine.errors import UserError
+from edgeengine.errors import UserError, near
 from edgeengine.gradients import lora
 from edgeengine.gradients.differentiate import Backward, differentiate, pruned
 from edgeengine.gradients.formulations import Chooser
@@ -20,7 +20,6 @@ from edgeengine.gradients.selection import Parameter, parameters_of, select
 from edgeengine.gradients.tape import Tape, Tensor
 from edgeengine.gradients.working_copy import expanded, opset_of, verify_equal, working_copy
 from edgeengine.graph.dtypes import TO_ONNX
-from edgeengine.graph.names import near
 
 LABEL = "label"
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from edgeengine.errors import UserError
-from edgeengine.graph.names import near
+from edgeengine.errors import UserError, near
 
 # Operator -> positions of its inputs that are parameters: (matrices, vectors).
 _POSITIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {

@@ -13,10 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from edgeengine.errors import UserError
+from edgeengine.errors import UserError, near
 from edgeengine.graph.dataflow import Dataflow, walk
 from edgeengine.graph.lattice import Frontier, Lattice, Limits
-from edgeengine.graph.names import near
 from edgeengine.graph.quantized import is_dequantizer
 from edgeengine.graph.search import balanced, fewest, most_parts
 from edgeengine.graph.units import Unit, describe

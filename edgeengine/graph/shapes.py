@@ -13,13 +13,12 @@ import msgspec
 import numpy as np
 import onnx
 
-from edgeengine.errors import UserError
+from edgeengine.errors import UserError, near
 from edgeengine.graph.child import run_in_child
 from edgeengine.graph.costs import Executions, Shape
 from edgeengine.graph.dataflow import Dataflow, bodies
 from edgeengine.graph.dtypes import FROM_ONNX, numpy_dtype
 from edgeengine.graph.load import Model
-from edgeengine.graph.names import near
 from edgeengine.graph.probe import ProbeJob, ProbeResult
 from edgeengine.graph.sizes import assumptions, attempts, dims_of, free_symbols, given_sizes, symbol_of
 from edgeengine.graph.tensors import nbytes

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx
 
-from edgeengine.errors import UserError
+from edgeengine.errors import UserError, near
 from edgeengine.graph.dtypes import numpy_dtype
 from edgeengine.graph.load import Model
-from edgeengine.graph.names import near
 from edgeengine.spec.tensor import TensorSpec, format_shape
 
 _IMAGE = (224, 256, 320, 128, 640, 299, 64, 48, 32)

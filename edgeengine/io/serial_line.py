@@ -134,12 +134,17 @@ class SerialLine:
         if isinstance(fault, PermissionError) or "Permission denied" in text:
             advice = "permission denied; add the user to the port's group (often dialout) and log in again"
         elif "No such file" in text or "could not find" in text:
-            from serial.tools import list_ports
-
-            there = ", ".join(p.device for p in list_ports.comports()) or "none"
-            advice = f"no such port; there are: {there}"
+            advice = f"no such port; there are: {_ports()}"
+        elif "Inappropriate ioctl" in text or "Is a directory" in text:
+            advice = f"not a serial port; there are: {_ports()}"
         elif "exclusively lock" in text or "busy" in text or "Resource temporarily unavailable" in text:
             advice = "in use by another program; close it"
         else:
             advice = f"cannot be opened ({text})"
         return DeviceError(f"{self.port}: {advice}")
+
+
+def _ports() -> str:
+    from serial.tools import list_ports
+
+    return ", ".join(p.device for p in list_ports.comports()) or "none"

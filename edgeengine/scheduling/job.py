@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from edgeengine.scheduling.transfers import Transfers
 from edgeengine.spec import Processor, Step, TaskPlan
 from edgeengine.workload import Task as TaskSpec
 
@@ -51,17 +52,26 @@ class ProcessorState:
 
 class Move:
     """One step of the plan: run `subgraph` on `processor`, from position `start` to `stop`. `left_ns`: the least p50 time from
-    its beginning to the job's end.
+    its beginning to the job's end. `moved_ns` is the part of its latency that moves tensors wherever the job was before;
+    `switch_ns` what is added by the processor the job was on (see scheduling.transfers).
     """
 
-    __slots__ = ("energy_mj", "left_ns", "p50_ns", "p99_ns", "planned", "processor", "start", "stop", "subgraph")
+    __slots__ = (
+        "energy_mj", "left_ns", "moved_ns", "p50_ns", "p99_ns", "planned", "processor", "start", "stop", "subgraph", "switch_ns",
+    )  # fmt: skip
 
     def __init__(self, step: Step, processor: ProcessorState, energy_mj: float | None = None):
         self.subgraph, self.start, self.stop = step.subgraph, step.start, step.stop
         self.processor, self.planned = processor, step.latency
+        self.moved_ns = 0
+        self.switch_ns: dict[str, int] = {}
         self.p50_ns, self.p99_ns = step.latency.p50_ns, step.latency.p99_ns
         self.energy_mj = energy_mj  # None where it is not known
         self.left_ns = UNREACHABLE_NS
+
+    def left_from_ns(self, last: ProcessorState | None) -> int:
+        """`left_ns` for a job whose tensors `last` made."""
+        return self.left_ns + (self.switch_ns.get(last.name, 0) if last is not None and self.switch_ns else 0)
 
     def spent_mj(self, duration_ns: int) -> float | None:
         """Energy of a run: as the workload states it, else the processor's power while it ran; None where neither is known."""
@@ -70,7 +80,8 @@ class Move:
 
     def scale(self, factor: float) -> None:
         """Expect `factor` times what was planned."""
-        self.p50_ns, self.p99_ns = round(self.planned.p50_ns * factor), round(self.planned.p99_ns * factor)
+        moved_ns = self.moved_ns
+        self.p50_ns, self.p99_ns = (round(ns * factor) + moved_ns for ns in (self.planned.p50_ns, self.planned.p99_ns))
 
 
 class Task:
@@ -93,6 +104,7 @@ class Task:
         "latest_only",
         "live",
         "move_of",
+        "moved",
         "moves",
         "name",
         "next_release_ns",
@@ -118,7 +130,14 @@ class Task:
         "waiting",
     )  # fmt: skip
 
-    def __init__(self, spec: TaskSpec, plan: TaskPlan, index: int, processors: dict[str, ProcessorState]):
+    def __init__(
+        self,
+        spec: TaskSpec,
+        plan: TaskPlan,
+        index: int,
+        processors: dict[str, ProcessorState],
+        transfers: Transfers | None = None,
+    ):
         self.name, self.index, self.spec = spec.name, index, spec
         self.train = spec.is_training
         self.rank = TRAIN_RANK if self.train else RANK[spec.criticality]
@@ -131,10 +150,15 @@ class Task:
         self.firm, self.refused = spec.firm, not plan.steps
         limited = self.serial or self.latest_only or self.queue_limit is not None or self.guarantee is not None or self.refused
         self.open = not limited
+        self.moved = transfers is not None and transfers.any
         self.moves: list[list[Move]] = [[] for _ in range(plan.segments + 1)]
         for step in plan.steps:
             if step.processor in processors:
-                self.moves[step.start].append(Move(step, processors[step.processor], _energy_mj(spec, step, plan.segments)))
+                move = Move(step, processors[step.processor], _energy_mj(spec, step, plan.segments))
+                if self.moved and transfers is not None:
+                    move.moved_ns, move.switch_ns = transfers.fixed_ns(step, plan.segments), transfers.switch_ns(step)
+                    move.scale(1.0)
+                self.moves[step.start].append(move)
         self.move_of = {(m.subgraph, m.processor.name): m for moves in self.moves for m in moves}
         self.fastest: list[list[Move]] = []
         self.best_ns: list[int] = []
@@ -178,9 +202,23 @@ class Task:
         for moves in self.moves:
             for move in moves:
                 move.left_ns = move.p50_ns + best[move.stop]
+        if self.moved:
+            self._add_switches(best)
         self.fastest = [sorted((m for m in moves if m.processor.available), key=_LEFT) for moves in self.moves]
         self.best_ns = best
         self.estimates += 1
+
+    def _add_switches(self, best: list[int]) -> None:
+        """Into `left_ns` and `best`, what changing memories on the way costs: a shortest path over (position, processor)."""
+        names = [move.processor for moves in self.moves for move in moves]
+        left: list[dict[str, int]] = [{} for _ in best[:-1]] + [dict.fromkeys((p.name for p in names), 0)]
+        for position in range(self.segments - 1, -1, -1):
+            here = [m for m in self.moves[position] if m.processor.available]
+            for move in self.moves[position]:
+                move.left_ns = min(move.p50_ns + left[move.stop].get(move.processor.name, UNREACHABLE_NS), UNREACHABLE_NS)
+            for p in dict.fromkeys(names):
+                left[position][p.name] = min((m.left_from_ns(p) for m in here), default=UNREACHABLE_NS)
+            best[position] = min((m.left_ns for m in here), default=UNREACHABLE_NS)
 
 
 def _energy_mj(spec: TaskSpec, step: Step, segments: int) -> float | None:

@@ -39,7 +39,7 @@ def start_in_order(view: View, jobs: Iterable[Job], now: int, early_drop: bool, 
             if release_ns is not None:
                 actions.append(Wake(release_ns))
             continue
-        if best.left_ns > slack_ns:
+        if best.left_from_ns(job.last_processor) > slack_ns:
             awaited = _in_time_elsewhere(view, started, job, job.due_ns, now)
             if awaited is not None:
                 busy |= awaited.processor.mask
@@ -61,7 +61,7 @@ def _in_time_elsewhere(view: View, started: list[Move], job: Job, deadline: int,
             continue
         waits = [r.remaining_ns(now) for r in view.processors if r.job is not None and r.mask & p.mask]
         waits += [s.p50_ns for s in started if s.processor.mask & p.mask]
-        finish = max(now + max(waits, default=0), p.held_until_ns) + move.p50_ns + job.task.best_ns[move.stop]
+        finish = max(now + max(waits, default=0), p.held_until_ns) + move.left_from_ns(job.last_processor)
         if finish <= best_ns:
             best, best_ns = move, finish
     return best

@@ -7,7 +7,7 @@ processor, and the splits over two at one border. Costs are latencies, or latenc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from edgeengine.scheduling.job import UNREACHABLE_NS, Move, ProcessorState, Task
@@ -85,7 +85,7 @@ class Routes:
                         first = self.piece(task, a.processor, position, border)
                         second = self.piece(task, b.processor, border, task.segments)
                         if first is not None and second is not None:
-                            found.append((first, second))
+                            found.append((first, _behind(second, first)))
         return found
 
     def _path(self, task: Task, start: int, stop: int, length: Callable[[Move], int | None]) -> list[Move]:
@@ -114,6 +114,13 @@ def _pieces(path: list[Move], length: Length) -> Route:
     """Neighbouring moves on the same processor together."""
     borders = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(path)) if a.processor is not b.processor), len(path)]
     runs = [path[a:b] for a, b in pairwise(borders)]
-    return tuple(
+    pieces = [
         Piece(r[0].processor, r[0].start, r[-1].stop, sum(map(length, r)), max(map(length, r)), r[0], length(r[0])) for r in runs
-    )
+    ]
+    return tuple(_behind(piece, before) for piece, before in zip(pieces, [None, *pieces], strict=False))
+
+
+def _behind(piece: Piece, before: Piece | None) -> Piece:
+    """The piece with what it costs to read what the piece before it leaves elsewhere."""
+    ns = piece.first.switch_ns.get(before.processor.name, 0) if before is not None else 0
+    return replace(piece, length_ns=piece.length_ns + ns, first_ns=piece.first_ns + ns) if ns else piece

@@ -16,7 +16,10 @@ BACKGROUND = RANK["background"]
 def first_startable(view: View, job: Job, now: int, busy: int) -> tuple[Move | None, int | None]:
     """The job's fastest move that may start now; without one, the first release that another waits for (None: no release)."""
     awaited: int | None = None
-    for move in job.task.fastest[job.position]:
+    moves = job.task.fastest[job.position]
+    if job.task.moved and job.position:
+        moves = sorted(moves, key=lambda m: m.left_from_ns(job.last_processor))
+    for move in moves:
         p = move.processor
         if p.mask & busy or p.held_until_ns > now:
             continue

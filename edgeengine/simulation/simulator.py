@@ -185,9 +185,19 @@ class _Simulator:
         self._push_releases(now)
 
     def _finish(self, p: ProcessorState, duration_ns: int, now: int) -> None:
-        _, _, planned_ns = self._latency[p.move]  # type: ignore[index]
+        planned_ns = self._expected_ns(p)
         actions = self._scheduler.finish(p, now, duration_ns)
         self._do(actions, now, p, self._drift.add(p.name, now, duration_ns / planned_ns) if self._drift is not None else ())
+
+    def _expected_ns(self, p: ProcessorState) -> int:
+        """What the run on `p` was to take, tensors moved included."""
+        job, move = p.job, p.move
+        assert job is not None and move is not None
+        planned_ns = self._latency[move][2]
+        if not job.task.moved:
+            return planned_ns
+        last = job.last_processor
+        return planned_ns + move.moved_ns + (move.switch_ns.get(last.name, 0) if last is not None else 0)
 
     def _do(
         self, actions: list[AnyAction], now: int, worker: ProcessorState | None, drifted: Sequence[EstimateChanged] = (),

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from edgeengine.errors import UserError
 from edgeengine.training.data import Examples, batches, joined, split
-from edgeengine.training.schedule import learning_rate
+from edgeengine.training.schedule import learning_rate, rate_at
 from edgeengine.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
 class FinetuneResult:
-    """Losses are of the first and the last batch; metrics of the hold-out, before and after."""
+    """Losses are of the first and the last batch; metrics of the hold-out, before and after. `seconds` of training alone."""
 
     steps: int
     loss_first: float
     loss_last: float
     metric_before: float
     metric_after: float
+    seconds: float = field(default=0.0, compare=False)
 
 
 def finetune(
@@ -29,6 +31,7 @@ def finetune(
     examples: Examples,
     *,
     steps: int = 200,
+    seconds: float | None = None,
     batch: int = 16,
     micro_batch: int | None = None,
     lr: float = 1e-3,
@@ -38,16 +41,20 @@ def finetune(
     seed: int = 0,
     rehearse: Callable[[np.random.Generator], Examples] | None = None,
     progress: Callable[[str, float], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> FinetuneResult:
     """Train for `steps` steps of `batch` examples and evaluate on the share `holdout` kept aside.
 
-    `rehearse` gives examples of old skills that join each batch.
+    `rehearse` gives examples of old skills that join each batch. With `seconds` steps are made for so long instead, and the
+    schedule ends there; a step that would probably end later is not begun, but for the first.
 
-    The same data, arguments and seed give the same version. Raises UserError for arguments and data that do not fit, and
-    StepRefused where the loss is not finite.
+    The same data, arguments and seed give the same version, unless time decides. Raises UserError for arguments and data that
+    do not fit, and StepRefused where the loss is not finite.
     """
     if steps < 1 or batch < 1 or not lr > 0:
         raise UserError(f"steps {steps}, batch {batch}, lr {lr}: all must be above 0")
+    if seconds is not None and not 0 < seconds < 1e9:
+        raise UserError(f"{seconds} seconds: must be above 0")
     if warmup < 0 or seed < 0:
         raise UserError(f"warmup {warmup}, seed {seed}: neither may be negative")
     rng = np.random.default_rng(seed)
@@ -55,16 +62,26 @@ def finetune(
     if trainer.fixed_batch and (batch % trainer.fixed_batch or len(training) < batch):
         raise UserError(f"the model takes batches of {trainer.fixed_batch}: give a --batch that is a multiple of it")
     before = trainer.evaluate(kept.inputs, kept.label)
-    losses = []
-    stream = batches(training, batch, rng)
-    for step in range(steps):
+    losses: list[float] = []
+    stream, begun = batches(training, batch, rng), clock()
+    while (done := _share_done(len(losses), steps, clock() - begun, seconds)) < 1:
         part = next(stream)
         if rehearse is not None:
             part = joined(part, rehearse(rng))
-        rate = learning_rate(schedule, lr, step, steps, warmup)
-        result = trainer.step(part.inputs, part.label, rate, micro_batch)
-        losses.append(result.loss)
+        step = len(losses)
+        rate = learning_rate(schedule, lr, step, steps, warmup) if seconds is None else rate_at(schedule, lr, step, done, warmup)
+        losses.append(trainer.step(part.inputs, part.label, rate, micro_batch).loss)
         if progress is not None:
-            progress(f"step {step + 1} of {steps}, loss {result.loss:.4g}", (step + 1) / steps)
+            share, of = ((step + 1) / steps, f" of {steps}") if seconds is None else (done, "")
+            progress(f"step {step + 1}{of}, loss {losses[-1]:.4g}", share)
+    took_s = clock() - begun
     after = trainer.evaluate(kept.inputs, kept.label)
-    return FinetuneResult(steps, losses[0], losses[-1], before.metric, after.metric)
+    return FinetuneResult(len(losses), losses[0], losses[-1], before.metric, after.metric, took_s)
+
+
+def _share_done(made: int, steps: int, passed_s: float, seconds: float | None) -> float:
+    """Of the budget; 1 where another step, as long as those made, would not fit any more."""
+    if seconds is None:
+        return made / steps
+    another_s = passed_s / made if made else 0.0
+    return passed_s / seconds if passed_s + another_s <= seconds else float(made > 0)

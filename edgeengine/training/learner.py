@@ -20,6 +20,7 @@ import onnxruntime as ort
 
 from edgeengine.bundle import Bundle
 from edgeengine.errors import UserError
+from edgeengine.training.claim import Claim
 from edgeengine.training.data import Examples
 from edgeengine.training.graphs import StepResult
 from edgeengine.training.guard import Guard, Verdict, Watchdog, hits, lost_since
@@ -66,13 +67,14 @@ class Published:
 class Learner:
     """Opens or begins what a bundle has learned under the folder `state`. `learn` may be called beside one thread that trains.
 
-    `session` is what serves; it is replaced as a whole. Raises UserError for a bundle that does not train, and for a state
-    of another bundle, method or budget.
+    `session` is what serves; it is replaced as a whole. Raises UserError for a bundle that does not train, for a state
+    of another bundle, method or budget, and where another process learns there.
     """
 
     def __init__(self, bundle: Bundle, state: Path, settings: Settings | None = None, threads: int = 1):
         self.bundle, self.settings, self._threads = bundle, settings or Settings(), threads
         self.spec = training_spec(bundle)
+        self._claim = Claim(state / bundle.hash)
         self.disk = VersionStore(state, bundle)
         self.samples = SampleStore(sample_spec(bundle, self.settings.half), self.settings.store_bytes, self.settings.seed)
         self.method = make_method(bundle, self.settings, threads)
@@ -85,6 +87,10 @@ class Learner:
         self._restore()
         self.session = inference_session(bundle, self.disk.version(self.serving), threads)
         self._fallback: ort.InferenceSession | None = None
+
+    def close(self) -> None:
+        """Let other processes learn there; nothing may be learned here afterwards. What was learned is on the disk already."""
+        self._claim.release()
 
     # ---- state ----
 

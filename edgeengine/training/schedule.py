@@ -19,8 +19,14 @@ def learning_rate(name: str, lr: float, step: int, steps: int, warmup: int = 0) 
 
     Raises UserError for an unknown schedule.
     """
+    return rate_at(name, lr, step, (step - warmup) / max(steps - warmup, 1), warmup)
+
+
+def rate_at(name: str, lr: float, step: int, done: float, warmup: int = 0) -> float:
+    """The same where the length is not counted in steps: `done` is the share of the budget that is spent (0 to 1).
+
+    A schedule that ends with the budget, whatever it is counted in: Li, Yumer, Ramanan, "Budgeted Training", ICLR 2020.
+    """
     if name not in SCHEDULES:
         raise UserError(f"no schedule {name!r}; there are {', '.join(SCHEDULES)}")
-    if step < warmup:
-        return lr * (step + 1) / warmup
-    return lr * SCHEDULES[name]((step - warmup) / max(steps - warmup, 1))
+    return lr * (step + 1) / warmup if step < warmup else lr * SCHEDULES[name](done)

@@ -10,6 +10,7 @@ import numpy as np
 
 from edgeengine.bundle import Bundle
 from edgeengine.errors import UserError
+from edgeengine.training.claim import Claim
 from edgeengine.training.data import Examples, split
 from edgeengine.training.finetuning import FinetuneResult, finetune
 from edgeengine.training.learner import sample_spec
@@ -34,10 +35,11 @@ class Session:
 
 class Finetuning:
     """Of one bundle, with its state on `disk`. Examples are kept in `store_bytes`, 0 for none; `resume` goes on from the
-    present version and optimizer state. Raises UserError for a bundle that is not trainable.
+    present version and optimizer state. Raises UserError for a bundle that is not trainable, and where another process learns.
     """
 
     def __init__(self, bundle: Bundle, disk: VersionStore, *, store_bytes: int = 0, resume: bool = False):
+        self._claim = Claim(disk.folder)
         self._disk, self._method = disk, GradientSteps(bundle)
         self.trainer = self._method.trainer
         if resume and disk.manifest.state:

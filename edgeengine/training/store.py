@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 from edgeengine.bundle import Bundle
 from edgeengine.errors import UserError
 from edgeengine.spec import Versioned
+from edgeengine.training.claim import LOCK
 from edgeengine.training.files import write_file
 from edgeengine.training.state import Arrays
 
@@ -177,7 +178,7 @@ class VersionStore:
     def _sweep(self, other: StateManifest) -> None:
         """Remove what neither the present manifest nor `other` names."""
         kept = {f"{n}.safetensors" for n in self.manifest.files | other.files}
-        kept |= {self.manifest.journal, other.journal, MANIFEST, PREVIOUS}
+        kept |= {self.manifest.journal, other.journal, MANIFEST, PREVIOUS, LOCK}
         for file in self.folder.iterdir():
             if file.name not in kept:
                 file.unlink(missing_ok=True)

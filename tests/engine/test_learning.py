@@ -21,6 +21,7 @@ from edgeengine.spec import Latency, Plan, Step, TaskPlan
 from edgeengine.spec.plan import SCHEMA
 from edgeengine.workload import Workload, parse_workload
 from tests.training.moons import GRADIENTS, HEAD, moons_bundle, old, shifted
+from tests.waiting import until
 
 SETTINGS = {"head": HEAD, "gradients": GRADIENTS}
 
@@ -168,6 +169,7 @@ def test_a_version_that_fails_in_service_is_taken_back_within_the_window_and_the
     engine.learner().learn(*old(120, 2), domain="old", known=True)
     engine.learn("tell", *shifted(240, 3))
     told.get(timeout=60)
+    until(lambda: not engine._runtime.scheduler.alive())  # publishing has ended: nothing looks for more to learn
     learner = engine.learner()
     shown = 0
     while learner.serving and shown < 60:  # the world has turned round

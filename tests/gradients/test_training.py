@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -159,6 +160,29 @@ def test_same_seed_gives_the_same_result(tmp_path: Path) -> None:
     bundle = bundle_of(tmp_path)
     results = [finetune(Trainer(bundle), moons(), steps=5, seed=seed) for seed in (0, 0, 1)]
     assert results[0] == results[1] != results[2]
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(10.0, 10), (0.5, 1), (2.0, 2), (3.9, 3)])
+def test_budget_of_time_is_used_and_not_overrun(tmp_path: Path, seconds: float, steps: int) -> None:
+    """Every step takes a second of this clock. One is always made."""
+    rates: list[float] = []
+    trainer = Trainer(bundle_of(tmp_path))
+    step = trainer.step
+
+    def counted(inputs: Any, label: Any, lr: float, micro_batch: int | None = None) -> Any:
+        rates.append(lr)
+        return step(inputs, label, lr, micro_batch)
+
+    trainer.step = counted  # type: ignore[method-assign]
+    done = finetune(trainer, moons(), seconds=seconds, schedule="linear", lr=0.1, clock=lambda: float(len(rates)))
+    assert done.steps == len(rates) == steps and done.seconds == steps
+    assert rates == pytest.approx([0.1 * (1 - i / seconds) for i in range(steps)])
+
+
+def test_budget_that_is_none_is_refused(tmp_path: Path) -> None:
+    for seconds in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(UserError, match="seconds: must be above 0"):
+            finetune(Trainer(bundle_of(tmp_path)), moons(), seconds=seconds)
 
 
 def test_batch_baked_into_the_model_trains_in_micro_batches_of_it(tmp_path: Path) -> None:

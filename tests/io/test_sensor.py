@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from edgeengine.io.framing import Sample, make_framing
 from edgeengine.io.sensor import SerialSensor
 from edgeengine.io.serial_line import SerialLine
 from edgeengine.io.stream import StaleData
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
 WT901 = make_framing("wt901")
@@ -62,14 +62,6 @@ def sensor(device: Device, **more: Any) -> SerialSensor:
 
 def frames(values: float) -> bytes:
     return b"".join(WT901.encode(Sample(k, (values, values / 2, -values))) for k in KINDS)
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for another thread to have done it; fails if it does not."""
-    end, pause = time.monotonic() + seconds, threading.Event()
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        pause.wait(0.005)
 
 
 def test_frames_become_windows(device: Device) -> None:
@@ -152,6 +144,30 @@ def test_ports_that_cannot_be_opened(device: Device, tmp_path: Path) -> None:
         first.close()
     with pytest.raises((UserError, DeviceError), match="nowhere"):
         SerialLine("nowhere://x", 9600, nothing, nothing).open()
+
+
+def test_what_is_no_serial_port(tmp_path: Path) -> None:
+    nothing: Callable[..., None] = lambda *_: None  # noqa: E731
+    (tmp_path / "file").write_bytes(b"x")
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("", "file", "fifo"):
+        with pytest.raises(DeviceError, match="not a serial port; there are"):
+            SerialLine(str(tmp_path / name), 9600, nothing, nothing).open()
+
+
+def test_a_port_that_may_not_be_opened(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the kernel answers one who is not in the port's group; who runs as root would be let in."""
+    opened = os.open
+
+    def refused(path: Any, *more: Any) -> int:
+        if str(path) == str(device.name):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *more)
+
+    monkeypatch.setattr("serial.serialposix.os.open", refused)
+    with pytest.raises(DeviceError, match="permission denied; add the user to the port's group") as told:
+        SerialLine(str(device.name), 9600, lambda *_: None, lambda: None).open()
+    assert told.value.exit_code == 4 and "\n" not in str(told.value)
 
 
 def test_a_write_that_nobody_reads_gives_up(device: Device) -> None:

@@ -99,7 +99,7 @@ def test_the_fastest_that_may_start_else_the_first_release_awaited(moves: list[t
     """(busy, the release it waits for) of each move, the fastest first."""
     made = [Stub(processor=Stub(mask=1 << i, held_until_ns=0), release_ns=at) for i, (_, at) in enumerate(moves)]
     busy = sum(1 << i for i, (taken, _) in enumerate(moves) if taken)
-    job = Stub(task=Stub(fastest=[made]), position=0)
+    job = Stub(task=Stub(fastest=[made], moved=False), position=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slack, "awaited_ns", lambda view, job, move, now, busy: move.release_ns)
         found = slack.first_startable(Stub(), job, 0, busy)  # type: ignore[arg-type]

@@ -70,3 +70,4 @@ def test_killed_at_any_moment_nothing_acknowledged_is_lost(method: str, bundle: 
         check_content(learner, deleted)
         samples, steps, serving = learner.samples.came, learner.method.steps, learner.serving
         learner.session.run(None, shifted(3, 1)[0])
+        learner.close()  # the next process learns there

@@ -60,10 +60,11 @@ def coach(
 
 
 def _settings(file: Path | None, port: str | None, speed: float | None) -> Config:
-    if file is None and not port:
-        raise UserError("give --config FILE.toml, or --port; without a sensor: python -m coach.emulator")
-    settings = load_config(file) if file is not None else Config(port=port or "")
+    settings = load_config(file) if file is not None else Config()
     settings = msgspec.structs.replace(settings, port=port or settings.port)
+    if not settings.port:
+        where = "--port, or --config FILE.toml" if file is None else f"--port, or port = … in {file}"
+        raise UserError(f"no sensor: give {where}; without one: python -m coach.emulator")
     if speed is not None:
         settings = msgspec.structs.replace(settings, speed=speed)
     return check_config(settings, "options")

@@ -12,10 +12,10 @@ from edgeengine.errors import UserError
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of the TOML file; all but `port` have a default.
+    """The keys of the TOML file; all have a default.
 
     Attributes:
-        port: the sensor's serial port.
+        port: the sensor's serial port; "" where the command line names it.
         framing: its wire format: wt901, cobs or cyton.
         baudrate: as the sensor is set; 0 is the usual one of the format.
         model: an .onnx with its .json beside it, or a bundle (.edge) built by the coach; "" is the one that comes with it.
@@ -27,7 +27,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         state: folder of labels, plans and profiles; "" is the user's.
     """
 
-    port: str
+    port: str = ""
     framing: str = "wt901"
     baudrate: int = 0
     model: str = ""
