@@ -175,6 +175,8 @@ def main() -> None:
     kinds = given.kinds or [*KINDS, "wrist"]
     if given.choose:
         choosing.choose(chosen, kinds)
+        if "wrist" in kinds:
+            wrist.choose(chosen)
         return
     rows = []
     if set(kinds) != {"wrist"}:
