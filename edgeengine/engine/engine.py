@@ -16,6 +16,7 @@ from edgeengine.bundle import Bundle
 from edgeengine.clock import ORDER_MAIN, Clock, MonotonicClock
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.engine.dataflow import DataFlow, JobData
+from edgeengine.engine.drifting import DriftWatch
 from edgeengine.engine.health import Samples
 from edgeengine.engine.learning import (
     PUBLISH,
@@ -40,6 +41,7 @@ from edgeengine.planning import load_plan
 from edgeengine.scheduling import Job, Policy, Scheduler, make_policy
 from edgeengine.scheduling.drift import Drift
 from edgeengine.spec import Plan
+from edgeengine.training.adapters import AdapterPool
 from edgeengine.training.learner import Learner, Settings
 from edgeengine.training.store import VersionRecord
 from edgeengine.workload import Releases, Workload, load_workload
@@ -139,6 +141,9 @@ class Engine:
         self._keep_jobs = keep_jobs
         self._samples = Samples(check_outputs)
         self._on_version: Callable[[str, str], None] | None = None
+        self._drift_watch: DriftWatch | None = None
+        self._state = state
+        self._pools: dict[str, AdapterPool] = {}
         for training in self._trainings.values():
             training.on_swap = self._swapped
         self.jobs: list[Job] = []
@@ -305,6 +310,41 @@ class Engine:
         """Have `call(training task, version)` called, on a thread of its own, whenever another version serves."""
         self._on_version = call
 
+    def train(self, task: str | None = None, steps: int = 100) -> None:
+        """Train on command: so many more steps on the samples that are kept. A solved head has learned all it was given already.
+
+        Raises UserError for a task that nothing trains, or no positive number of steps.
+        """
+        self._training(task).learner.train(steps)
+        if self._running:
+            self._runtime.wake_training()
+
+    def adapters(self, task: str | None = None) -> AdapterPool:
+        """The heads of people or sites that are kept for the model of `task`: see its `keep` and `forget`.
+
+        Raises UserError for a task that nothing trains, and a model whose last layer is not linear.
+        """
+        training = self._training(task)
+        if training.task not in self._pools:
+            assert self._state is not None
+            bundle = training.learner.bundle
+            self._pools[training.task] = AdapterPool(bundle, self._state / "adapters" / bundle.hash)
+        return self._pools[training.task]
+
+    def use(self, task: str, user: str) -> None:
+        """Have the head of `user` serve, from a job on that comes soon (see `on_version`); who has none gets the bundle's own."""
+        version = self.adapters(task).version(user)
+        self._training(task).adopt(version)
+        if self._running:
+            self._runtime.wake_training()
+
+    def on_drift(self, call: Callable[[str, str], None]) -> None:
+        """Have `call(task, what)` called, on a thread of its own, when what a task is given has changed, or how sure its model
+        is of its first output (scores of classes): the time to ask for labels, or to train. From the next job on.
+        """
+        inputs = {name: tuple(i.name for i in task.inputs) for name, task in self._data.tasks.items()}
+        self._drift_watch = DriftWatch(call, inputs)
+
     def learner(self, task: str | None = None) -> Learner:
         """What trains the model of `task`: its samples, steps and versions."""
         return self._training(task).learner
@@ -374,6 +414,10 @@ class Engine:
                 stream.put(result)
             if future is not None:
                 future.set_result(result)
+        watch = self._drift_watch
+        if watch is not None and job.finished and not job.task.train:
+            tensors, outputs = dict(self._data.of(job).tensors or {}), self._data.outputs(job)
+            self._call_back(lambda: watch.saw(job.task.name, tensors, outputs))
         self._data.forget(job)
         if self._keep_jobs:
             self.jobs.append(job)

@@ -94,6 +94,7 @@ class Training:
         self._served: list[tuple[Served, Callable[[Arrays], Executable]]] = []
         self._loaded: list[Executable] = []
         self._before: list[Executable] = []
+        self._adopted: Arrays | None = None  # a version that shall serve, as soon as a job comes to it
         self.on_swap: Callable[[str, str], None] = lambda task, version: None  # told when another version serves
         learner.swapped = self._swapped
 
@@ -103,7 +104,11 @@ class Training:
         """Whether a job of `task`, one of the two, has something to do."""
         if task == self.task:
             return self.learner.busy
-        return not self.learner.busy and self.learner.method.steps > self._tried
+        return self._adopted is not None or (not self.learner.busy and self.learner.method.steps > self._tried)
+
+    def adopt(self, version: Arrays) -> None:
+        """Have the next publishing job put this version into service."""
+        self._adopted = version
 
     def executables(self) -> dict[tuple[str, str], Executable]:
         """(task, subgraph) -> micro-step, for both tasks."""
@@ -132,8 +137,15 @@ class Training:
             self.learner.refuse()
 
     def _publish(self) -> Iterator[object]:
+        version = self._adopted
+        if version is not None:
+            for done in self.learner.adopt_steps(version, self._load):
+                if done is not None and self._adopted is version:
+                    self._adopted = None
+                yield done
+            return
         self._tried = self.learner.method.steps
-        return self.learner.publish_steps(self._load)
+        yield from self.learner.publish_steps(self._load)
 
     # ---- what serves ----
 

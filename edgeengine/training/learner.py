@@ -23,7 +23,7 @@ from edgeengine.errors import UserError
 from edgeengine.training.claim import Claim
 from edgeengine.training.data import Examples
 from edgeengine.training.graphs import StepResult
-from edgeengine.training.guard import Guard, Verdict, Watchdog, hits, lost_since
+from edgeengine.training.guard import Guard, Verdict, Watchdog, finite, hits, lost_since
 from edgeengine.training.journal import Journal
 from edgeengine.training.methods import ClosedForm, GradientSteps, Method, Rehearsal
 from edgeengine.training.samples import SampleSpec, SampleStore
@@ -205,6 +205,13 @@ class Learner:
         """Whether samples wait to be learned from."""
         return self.method.waiting if self.method.takes_each else self._owed >= 1
 
+    def train(self, steps: int) -> None:
+        """Ask for so many more steps, on the samples that are kept; a solved head needs none. Raises UserError for none."""
+        if not 1 <= steps <= 1_000_000:
+            raise UserError(f"train: steps must be from 1 to 1,000,000, not {steps}")
+        with self._lock:
+            self._owed += steps
+
     def micro_steps(self) -> Iterator[StepResult | None]:
         """One training step, a micro-step per item; the last commits it. Giving it up before loses nothing."""
         steps = self.method.micro_steps(self.samples)
@@ -265,6 +272,25 @@ class Learner:
         else:
             self.refuse()
             yield Published("", verdict)
+
+    def adopt_steps(self, tensors: Arrays, load: Callable[[Arrays], None] | None = None) -> Iterator[Published | None]:
+        """Put a version made elsewhere into service, a micro-step per item: somebody's adapter, or {} for the bundle itself.
+
+        No guard looks at it, it was chosen; it can be rolled back as any. Steps of gradients go on from it. Raises UserError
+        for values that are not finite, and tensors that the bundle does not train.
+        """
+        if not finite(tensors):
+            raise UserError(f"{self.bundle.path}: a version with values that are not finite does not serve")
+        session = inference_session(self.bundle, tensors, self._threads)
+        yield None
+        if load is not None:
+            load(tensors)
+            yield None
+        verdict = Verdict({}, {}, "")
+        name = self._swap(tensors, session, verdict, self.method.steps)
+        with self._lock:
+            self.method.restart(tensors)
+        yield Published(name, verdict)
 
     def refuse(self) -> None:
         """Note a version or a step that was refused: after REFUSALS in a row training goes on from what serves."""

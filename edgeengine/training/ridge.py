@@ -64,6 +64,12 @@ def solve(sums: Sums, ridge: float) -> tuple[np.ndarray, np.ndarray]:
     return solution[:width], solution[width]
 
 
+def least_squares(features: np.ndarray, scores: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """W [width, classes] and b [classes], float64, that come nearest to any `scores`, float64 [n, classes]."""
+    x = np.concatenate([features, np.ones((len(features), 1))], axis=1)
+    return solve(Sums(x.T @ x, x.T @ scores, np.ones(scores.shape[1])), ridge)
+
+
 class RidgeHead:
     """The closed-form head of a bundle: `observe` samples, `version` solves.
 
@@ -102,10 +108,20 @@ class RidgeHead:
         Scores of least squares lie about in -1..1: times GAIN they are logits to take a softmax of. Their order stays.
         """
         weight, bias = solve(sums or self.sums, self.ridge)
-        weight, bias = weight * GAIN, bias * GAIN
+        return self.as_version(weight * GAIN, bias * GAIN)
+
+    def as_version(self, weight: np.ndarray, bias: np.ndarray) -> Arrays:
+        """W [width, classes] and b [classes] as the model wants them, float32."""
         turned = weight.T if self.spec.transposed else weight
         shaped = bias.reshape(self.spec.bias_shape)
         return {self.spec.weight: np.ascontiguousarray(turned, np.float32), self.spec.bias: shaped.astype(np.float32)}
+
+    def of_version(self, version: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """W and b, the other way round. Raises UserError for a version that does not consist of a head."""
+        if version.keys() != {self.spec.weight, self.spec.bias}:
+            raise UserError(f"{self.bundle.path}: the version is not a head alone; heads are learned with method 'head'")
+        weight = version[self.spec.weight]
+        return np.ascontiguousarray(weight.T if self.spec.transposed else weight), version[self.spec.bias].reshape(-1)
 
     def tensors(self) -> Arrays:
         return {"ridge:gram": self.sums.gram, "ridge:cross": self.sums.cross, "ridge:weight": self.sums.weight}

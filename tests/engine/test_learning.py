@@ -19,6 +19,8 @@ from edgeengine.errors import UserError
 from edgeengine.events import VersionReady
 from edgeengine.spec import Latency, Plan, Step, TaskPlan
 from edgeengine.spec.plan import SCHEMA
+from edgeengine.training import inference_session
+from edgeengine.training.ridge import RidgeHead
 from edgeengine.workload import Workload, parse_workload
 from tests.training.moons import GRADIENTS, HEAD, moons_bundle, old, shifted
 from tests.waiting import until
@@ -164,7 +166,7 @@ def test_rollback_serves_the_bits_of_before(engine: Engine) -> None:
 
 def test_a_version_that_fails_in_service_is_taken_back_within_the_window_and_the_old_bits_serve(engine: Engine) -> None:
     inputs, label = shifted(200, 30)
-    base, _ = answers(engine, {"x": inputs["x"][:20]})
+    base, _ = answers(engine, {"x": inputs["x"][:1]})
     told = published(engine)
     engine.learner().learn(*old(120, 2), domain="old", known=True)
     engine.learn("tell", *shifted(240, 3))
@@ -176,7 +178,8 @@ def test_a_version_that_fails_in_service_is_taken_back_within_the_window_and_the
         # Straight to the learner: nothing trains meanwhile, so that it is this version that is judged.
         learner.learn({"x": inputs["x"][shown : shown + 1]}, 1 - label[shown : shown + 1])
         shown += 1
-    again, versions = answers(engine, {"x": inputs["x"][:20]})
+    # One answer: from now on the engine trains on what it was shown, and may publish again.
+    again, versions = answers(engine, {"x": inputs["x"][:1]})
     assert versions == {""} and shown < 60
     np.testing.assert_array_equal(again, base)
 
@@ -195,3 +198,51 @@ def test_a_wild_rate_never_serves_however_often_its_steps_are_refused(bundle: Bu
             assert versions == {""}
             asked += 1
         assert engine._trainings["learn"].refused >= 5 and engine.versions() == ()
+
+
+# ---- when to train ----
+
+
+def test_trains_on_command(engine: Engine) -> None:
+    told = published(engine)
+    engine.learner().learn(*shifted(240, 3), known=True)  # known samples ask for no steps of gradients
+    if engine.learner().method.takes_each:
+        engine.train(steps=5)
+        assert engine.learner().busy is engine.learner().method.waiting
+        return
+    assert engine.learner().method.steps == 0
+    engine.train("tell", steps=7)
+    told.get(timeout=60)
+    assert engine.learner().method.steps == 7
+    for wrong in (0, -1):
+        with pytest.raises(UserError, match="steps must be from 1"):
+            engine.train(steps=wrong)
+
+
+def test_what_has_changed_is_told(engine: Engine) -> None:
+    """A hundred inputs of one kind, then others: told of the task that is given them, and by what."""
+    seen: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    engine.on_drift(lambda task, what: seen.put((task, what)))
+    same, away = old(100, 5)[0]["x"], old(60, 6)[0]["x"] + 40
+    for x in (*same, *away):
+        engine.submit("tell", {"x": x[None]}).result(30)
+    assert seen.get(timeout=10) == ("tell", "mean of x")
+
+
+def test_the_head_of_whoever_is_there_serves_between_two_jobs(engine: Engine, bundle: Bundle) -> None:
+    told = published(engine)
+    head, (inputs, label) = RidgeHead(bundle), shifted(200, 5)
+    head.observe(inputs, label)
+    made = head.version()
+    assert engine.adapters("tell").keep("anna", made, inputs, label) == ("anna",)
+    base, _ = answers(engine, {"x": inputs["x"][:5]})
+    engine.use("tell", "anna")
+    name = told.get(timeout=60)
+    hers, versions = answers(engine, {"x": inputs["x"][:5]})
+    assert versions == {name} and not np.array_equal(hers, base)
+    session = inference_session(bundle, made)
+    np.testing.assert_allclose(hers, session.run(["y"], {"x": inputs["x"][:5]})[0], rtol=1e-4, atol=1e-5)
+    engine.use("tell", "nobody")
+    told.get(timeout=60)
+    again, _ = answers(engine, {"x": inputs["x"][:5]})
+    np.testing.assert_array_equal(again, base)
