@@ -3,10 +3,11 @@
 The data are those of `watch.CHOOSING`: base models trained on the first 40 % of old subjects; the new person's first 30 %
 adapts and the 20 % after that measures; what the old lose is measured on the 10 % that follows what the base has seen.
 
-The rule, for each method: of the candidates that lose at most MARGIN points of the old, on average over subjects, the one with
+The rule, for each method: of the candidates that lose at most MARGINS points of the old, on average over subjects, the one with
 the best accuracy on the new, on average over subjects; among those within TIE points of it the one that trains on the fewest
 samples, and of these again the most accurate. For gradient steps both averages are over the shuffled order and the true one as
-well: one setting for both.
+well: one setting for both. The margins are half of what a test may lose (0.5 points; 1.0 and 1.5 by order): the slice that
+measures here is small, and the most accurate candidate is the one that luck has helped.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ from edgeengine.training import inference_session
 from edgeengine.training.learner import Learner, Settings, make_method
 from edgeengine.training.methods import Rehearsal
 
-MARGIN, TIE = 0.3, 0.25  # points
+MARGINS = {"head": 0.25, "gradients": 0.6}  # points; the other wrist's are in benchmarks.wrist
+TIE = 0.25
 
 HEADS = tuple(
     Settings(method="head", weights=(("user", weight),), ridge=ridge)
     for weight, ridge in product((1.0, 2.0, 3.0, 4.0, 6.0, 8.0), (1e-4, 1e-3, 1e-2))
 )
-MIXES = ((4, 28), (8, 24), (4, 12))
-BLENDS = (0.5, 0.7, 0.85, 1.0)
+MIXES = ((4, 28, 0.25), (8, 24, 0.25), (16, 16, 0.25), (4, 12, 0.5), (8, 24, 0.125))  # new, old, steps per sample
+BLENDS = (0.5, 0.6, 0.7, 0.8, 1.0)
 STEPS = tuple(
     Settings(method="gradients", steps_per_sample=steps, rehearsal=Rehearsal(new=new, old=old, among=64, lr=lr, average=0.95))
-    for lr, (new, old), steps in product((5e-4, 1e-3, 2e-3), MIXES, (0.125, 0.25))
+    for lr, (new, old, steps) in product((5e-4, 1e-3), MIXES)
 )
 
 
@@ -66,9 +68,9 @@ class Score:
         )
 
 
-def best(scores: Sequence[Score]) -> Score:
-    """The one that the rule takes; where all lose more than MARGIN, the one that loses least."""
-    allowed = [s for s in scores if np.mean(s.lost) <= MARGIN]
+def best(scores: Sequence[Score], margin: float) -> Score:
+    """The one that the rule takes; where all lose more than the margin, the one that loses least."""
+    allowed = [s for s in scores if np.mean(s.lost) <= margin]
     if not allowed:
         return min(scores, key=lambda s: float(np.mean(s.lost)))
     most = max(float(np.mean(s.new)) for s in allowed)
@@ -78,13 +80,15 @@ def best(scores: Sequence[Score]) -> Score:
 
 def choose(subjects: Sequence[int], kinds: Sequence[str]) -> None:
     if "head" in kinds:
-        _show("head", _tried(subjects, HEADS[:1], ("head",), _heads), HEAD)
+        show("head", _tried(subjects, HEADS[:1], ("head",), _heads), HEAD, MARGINS["head"])
     if {"gradients", "stream"} & set(kinds):
-        _show("gradients", _tried(subjects, STEPS, ("gradients", "stream"), _blends), GRADIENTS)
+        scores = _tried(subjects, STEPS, ("gradients", "stream"), _blends)
+        show("gradients", scores, GRADIENTS, MARGINS["gradients"])
 
 
-def _show(method: str, scores: Sequence[Score], stands: Settings) -> None:
-    chosen = best(scores)
+def show(method: str, scores: Sequence[Score], stands: Settings, margin: float) -> None:
+    """The table, what the rule takes of it, and whether that is what stands."""
+    chosen = best(scores, margin)
     for score in sorted(scores, key=lambda s: -float(np.mean(s.new))):
         print(f"{'>' if score is chosen else ' '} {score.text()}")
     same = "" if chosen.settings == stands else f"; NOT what stands: {chosen.settings}"

@@ -32,11 +32,11 @@ from edgeengine.training.methods import Rehearsal
 from edgeengine.training.ridge import predictions
 from edgeengine_converters.watch.data import Windows
 
-HEAD = Settings(method="head", weights=(("user", 3.0),), ridge=1e-3)
+HEAD = Settings(method="head", weights=(("user", 2.0),), ridge=1e-3)
 GRADIENTS = Settings(
     method="gradients",
     steps_per_sample=0.25,
-    rehearsal=Rehearsal(new=4, old=28, among=64, lr=1e-3, average=0.95, blend=0.7),
+    rehearsal=Rehearsal(new=8, old=24, among=64, lr=5e-4, average=0.95, blend=0.7),
 )
 LESSON = 5  # windows that arrive together
 KINDS = ("head", "gradients", "plain", "stream", "stream-plain")
@@ -175,6 +175,8 @@ def main() -> None:
     kinds = given.kinds or [*KINDS, "wrist"]
     if given.choose:
         choosing.choose(chosen, kinds)
+        if "wrist" in kinds:
+            wrist.choose(chosen)
         return
     rows = []
     if set(kinds) != {"wrist"}:

@@ -4,6 +4,8 @@ Two readings, both shown. *Each*: one person at a time adapts, on the first 30 %
 of all ten adapt one model. Either way every person is tested, so a mean and a worst are over twenty.
 
 The two wrists are nearly mirror images, so signs on the six axes (`watch.MIRROR`) do much alone: they stand beside every figure.
+What a sample counts in the head is chosen as in benchmarks.choosing, for learning alone and for learning under signs each.
+
 *Chosen* signs are those of all 64 that make the base surest of the right classes of the person's adaptation windows, which it has
 never seen (maximum likelihood): nobody tells it the mirror.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -21,13 +23,16 @@ import numpy as np
 import onnxruntime as ort
 
 from benchmarks import watch
+from benchmarks.choosing import Score, show
 from benchmarks.incremental import HEAD, Row, accuracy, bundle_of, learned, shuffled
-from benchmarks.watch import NEW_HOP, OLD_HOP, Stage
+from benchmarks.watch import CHOOSING, NEW_HOP, OLD_HOP, Stage
 from edgeengine.bundle import Bundle
 from edgeengine.training import inference_session
-from edgeengine.training.learner import Learner, Settings
+from edgeengine.training.learner import Learner, Settings, make_method
 from edgeengine_converters.watch.data import Windows
 
+MARGIN = 0.5  # points of the old wrist, half of what a test may lose
+WEIGHTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 NONE = np.ones(len(watch.MIRROR), np.float32)
 SIGNS = tuple(np.array(s, np.float32) for s in product((1, -1), repeat=len(watch.MIRROR)))
 
@@ -89,6 +94,13 @@ Signs = Callable[[Person], np.ndarray]
 CHANGES: dict[str, Signs] = {"": lambda p: NONE, "flip + ": lambda p: watch.MIRROR, "chosen + ": lambda p: p.signs}
 
 
+def weighted(weight: float) -> Settings:
+    return replace(HEAD, weights=(("user", weight),))
+
+
+SETTINGS = {"": weighted(4.0), "flip + ": weighted(16.0), "chosen + ": weighted(16.0)}
+
+
 def lessons(side: Side, signs: Signs) -> Iterator[tuple[str, Windows, list[Person]]]:
     """What is learned, and who is tested after it: each person by themselves, then all together."""
     for person in side.people:
@@ -99,6 +111,26 @@ def lessons(side: Side, signs: Signs) -> Iterator[tuple[str, Windows, list[Perso
 def taught(side: Side, settings: Settings, new: Windows, state: Path) -> tuple[Learner, float]:
     size = len(new) if settings.method == "head" else 5
     return learned(side.bundle, state, settings, side.known, shuffled(new), size)
+
+
+def choose(chosen: Sequence[int]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sides = [Side.of(number, chosen, CHOOSING, Path(folder)) for number in watch.SIDES]
+        for change, signs_of in CHANGES.items():
+            scores = {weight: Score(weighted(weight)) for weight in WEIGHTS}
+            for side in sides:
+                before = accuracy(inference_session(side.bundle, {}), side.old)
+                for person in side.people:
+                    signs = signs_of(person)
+                    with tempfile.TemporaryDirectory() as state:
+                        learner, _ = taught(side, HEAD, signed(person.adapts, signs), Path(state))
+                    for weight, score in scores.items():
+                        method = make_method(side.bundle, weighted(weight))
+                        method.restore(learner.method.tensors())
+                        session = inference_session(side.bundle, method.version())
+                        score.new.append(accuracy(session, signed(person.new, signs)))
+                        score.lost.append(before - accuracy(session, side.old))
+            show(f"other wrist: {change}head", list(scores.values()), SETTINGS[change], MARGIN)
 
 
 def wrists(chosen: Sequence[int], stage: Stage) -> list[Row]:
@@ -118,7 +150,7 @@ def wrists(chosen: Sequence[int], stage: Stage) -> list[Row]:
             for change, signs_of in CHANGES.items():
                 for who, new, tested in lessons(side, signs_of):
                     with tempfile.TemporaryDirectory() as state:
-                        learner, seconds = taught(side, HEAD, new, Path(state))
+                        learner, seconds = taught(side, SETTINGS[change], new, Path(state))
                         passed = learner.publish().verdict.passed
                         session = inference_session(side.bundle, learner.method.version())
                     one = row(f"{change}head, {who}")

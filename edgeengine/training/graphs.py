@@ -117,6 +117,10 @@ class StepGraphs:
     def _whole(self) -> _Optimizing:
         return _Optimizing(self._bundle.path / self.spec.step, self._threads)
 
+    def open(self) -> None:
+        """Make the sessions of a step in micro-steps now: the first of these would take many times as long otherwise."""
+        _ = self._flow, self._optimizer
+
     @property
     def placements(self) -> dict[str, Placement]:
         """What a processor took of each part, where it is not the CPU of this process."""

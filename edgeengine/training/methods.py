@@ -181,6 +181,7 @@ class GradientSteps:
         self.settings = settings or Rehearsal()
         self._cut = len(training_spec(bundle).parts)
         self.trainer = Trainer(bundle, threads=threads, cut=self._cut > 0)
+        self.trainer.open()
         self._rng = np.random.default_rng(self.settings.seed)
         self._mean: Arrays = {}
         self.steps = 0

@@ -76,6 +76,10 @@ class Trainer:
         """Where the model has the batch of input `name`; None where that input has none."""
         return self._feeder.axes[name]
 
+    def open(self) -> None:
+        """Make the sessions that `begin` needs now, not in its first micro-steps."""
+        self._graphs.open()
+
     def gradients(self, inputs: Mapping[str, np.ndarray], label: np.ndarray) -> Gradients:
         """Of all the examples given, as one micro-batch. Changes nothing."""
         tensors = self._feeds(self._graphs.inputs, inputs, label, (0, len(label)))
