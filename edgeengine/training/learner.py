@@ -98,11 +98,14 @@ class Learner:
         manifest = self.disk.manifest
         if manifest.samples:
             self.samples.restore(self.disk.read(manifest.samples))
-        if manifest.state:
-            self._take(self.disk.read(manifest.state))
+        found = self.disk.state()
+        learned = 0
+        if found is not None:
+            tensors, learned = found
+            self._take(tensors)
         self._journal = Journal(self.disk.folder / (manifest.journal or "journal-0.bin"))
         for arrays, domain, position in self._journal.read():
-            self._apply(arrays, domain, position > manifest.learned)
+            self._apply(arrays, domain, position > learned)
 
     def _take(self, tensors: Arrays) -> None:
         own = dict(tensors)
@@ -111,6 +114,11 @@ class Learner:
 
     def _state(self) -> Arrays:
         return self.method.tensors() | {"owed": np.array(self._owed)}
+
+    @property
+    def _learned(self) -> int:
+        """The journal's position up to which the state has seen it; a method that takes each knows by itself."""
+        return 0 if self.method.takes_each else self._journal.position
 
     def _apply(self, arrays: Arrays, domain: str, unseen: bool) -> range:
         flag, known = arrays["flags"].tolist()
@@ -189,10 +197,9 @@ class Learner:
         self.disk.commit(
             _replace(
                 manifest,
-                state=self.disk.put(self._state(), "state"),
+                **self.disk.put_state(self._state(), 0),
                 samples=self.disk.put(self.samples.tensors(), "samples"),
                 journal=journal.file.name,
-                learned=0,
             ),
             forget=forget,
         )
@@ -223,14 +230,13 @@ class Learner:
                     return
                 if result is not None:
                     self._owed = max(self._owed - 1, 0.0)
-                    self._commit_step()
+                    self.disk.keep(self._state(), self._learned)
             yield result
 
-    def _commit_step(self) -> None:
-        manifest = self.disk.manifest
-        state = self.disk.put(self._state(), "state", sync=False)
-        learned = 0 if self.method.takes_each else self._journal.position
-        self.disk.commit(_replace(manifest, state=state, journal=self._journal.file.name, learned=learned), sync=False)
+    def _commit(self, **changes: object) -> None:
+        """Make versions and the present state safe, from a power cut as well."""
+        state = self.disk.put_state(self._state(), self._learned)
+        self.disk.commit(_replace(self.disk.manifest, journal=self._journal.file.name, **state, **changes))
 
     def step(self) -> StepResult | None:
         """One training step, at once; None where there is nothing to learn from. Raises StepRefused."""
@@ -313,7 +319,7 @@ class Learner:
             record = VersionRecord(name, steps, verdict.before, verdict.after)
             others = tuple(v for v in manifest.versions if v.name != name)
             fallback = manifest.serving if manifest.serving != name else manifest.fallback
-            self.disk.commit(_replace(manifest, serving=name, fallback=fallback, versions=(*others, record)))
+            self._commit(serving=name, fallback=fallback, versions=(*others, record))
             self._fallback, self.session = self.session, session
             self.watchdog.reset()
         self.swapped(name)
@@ -331,9 +337,9 @@ class Learner:
             back = manifest.fallback
             session = self._fallback_session()
             records = tuple(_replace(v, cause=cause) if v.name == manifest.serving else v for v in manifest.versions)
-            self.disk.commit(_replace(manifest, serving=back, fallback="", versions=records))
-            self.session, self._fallback = session, None
             self.method.restart(self.disk.version(back))
+            self._commit(serving=back, fallback="", versions=records)
+            self.session, self._fallback = session, None
             self.watchdog.reset()
         self.swapped(back)
         return back
