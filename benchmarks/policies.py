@@ -154,25 +154,33 @@ def _name(row) -> str:  # type: ignore[no-untyped-def]
     return f"{row['scenario']} {row['device']} n={row['segments']} U={row['utilisation']}"
 
 
+def show(row) -> None:  # type: ignore[no-untyped-def]
+    rivals, dropping = row["rivals"], row["rivals_dropping"]
+    best, also = max(rivals, key=rivals.get), max(dropping, key=dropping.get)
+    print(
+        f"{_name(row):42s}{' noise' if row['noise'] else '':6s} ours {row['ours']:6.2f} (no plan {row['without_plan']:6.2f})"
+        f"  best {rivals[best]:6.2f} {best:26s} dropping {dropping[also]:6.2f} {also:26s}"
+        f" x{_over_best(row, 'rivals'):.3f} {row['guidance'].get('policy', '')} {row['planning_s']:.1f} s",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.policies", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="every fifth cell, no noise")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     begun = time.perf_counter()
-    rows = Parallel(n_jobs=given.workers, batch_size=1)(delayed(measure)(c) for c in cells(given.quick))
+    rows = []
+    for row in Parallel(n_jobs=given.workers, batch_size=1, return_as="generator")(
+        delayed(measure)(c) for c in cells(given.quick)
+    ):
+        rows.append(row)
+        show(row)
     result = {"summary": summary(rows), "seconds": round(time.perf_counter() - begun), "cells": rows}
     if not given.quick:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    for row in rows:
-        rivals, dropping = row["rivals"], row["rivals_dropping"]
-        best, also = max(rivals, key=rivals.get), max(dropping, key=dropping.get)
-        print(
-            f"{_name(row):42s}{' noise' if row['noise'] else '':6s} ours {row['ours']:6.2f} (no plan {row['without_plan']:6.2f})"
-            f"  best {rivals[best]:6.2f} {best:26s} dropping {dropping[also]:6.2f} {also:26s}"
-            f" x{_over_best(row, 'rivals'):.3f} {row['guidance'].get('policy', '')} {row['planning_s']:.1f} s"
-        )
     print(json.dumps(result["summary"], indent=1), f"{result['seconds']} s")
 
 
