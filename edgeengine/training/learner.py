@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,13 +23,14 @@ from edgeengine.errors import UserError
 from edgeengine.training.claim import Claim
 from edgeengine.training.data import Examples
 from edgeengine.training.graphs import StepResult
-from edgeengine.training.guard import Guard, Verdict, Watchdog, finite, hits, lost_since
+from edgeengine.training.guard import CHUNK, Guard, Verdict, Watchdog, finite, hits, lost_since
 from edgeengine.training.journal import Journal
 from edgeengine.training.methods import ClosedForm, GradientSteps, Method, Rehearsal
 from edgeengine.training.samples import SampleSpec, SampleStore
 from edgeengine.training.serving import inference_session
 from edgeengine.training.state import Arrays, training_spec
 from edgeengine.training.store import StateManifest, VersionRecord, VersionStore
+from edgeengine.workload.learn import HELD, RUN
 
 JOURNAL_BYTES = 4 << 20  # a longer journal is folded into the samples' file
 REFUSALS = 3  # in a row, after which training starts again from what serves
@@ -254,10 +255,16 @@ class Learner:
         """Published versions, oldest first; those taken back have a cause."""
         return self.disk.manifest.versions
 
+    @property
+    def guard_parts(self) -> int:
+        """Micro-steps of a guard, however few samples are held back: what follows is then always the same micro-step."""
+        return -(-(self.samples.capacity * HELD // RUN) // CHUNK) + 1
+
     def publish_steps(self, load: Callable[[Arrays], None] | None = None) -> Iterator[Published | None]:
         """Make a version of the present weights and put it into service if the guard lets it pass: a micro-step per item.
 
-        The first makes the session; `load` is then called with a version that passed; the last swaps.
+        The first makes the session, `guard_parts` compare; then `load` is called with a version that passed, where it is
+        given; the last swaps.
         """
         with self._lock:
             tensors, steps = self.method.version(), self.method.steps
@@ -265,13 +272,16 @@ class Learner:
         session = inference_session(self.bundle, tensors, self._threads)
         yield None
         verdict: Verdict | None = None
+        compared = 0
         for verdict in self.guard.compare(held, self.session, session, lost):
             if verdict is None:
+                compared += 1
                 yield None
         assert verdict is not None
         if verdict.passed:
             self._refused = 0
             if load is not None:
+                yield from repeat(None, self.guard_parts - compared)
                 load(tensors)
                 yield None
             yield Published(self._swap(tensors, session, verdict, steps), verdict)
@@ -290,6 +300,7 @@ class Learner:
         session = inference_session(self.bundle, tensors, self._threads)
         yield None
         if load is not None:
+            yield from repeat(None, self.guard_parts)
             load(tensors)
             yield None
         verdict = Verdict({}, {}, "")
