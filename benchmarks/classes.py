@@ -91,7 +91,7 @@ def network(folder: Path, pixels: int) -> Bundle:
 
 HEAD = Settings(method="head", ridge=1e-2)
 GRADIENTS = Settings(
-    method="gradients", steps_per_sample=0.75, rehearsal=Rehearsal(new=8, old=40, among=16, lr=1e-3, average=0.95)
+    method="gradients", steps_per_sample=1.0, rehearsal=Rehearsal(new=4, old=44, among=16, lr=1e-3, average=0.95)
 )
 HEADS = tuple(replace(HEAD, ridge=ridge) for ridge in (1e-4, 1e-3, 1e-2, 1e-1))
 STEPS = tuple(

@@ -15,6 +15,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from benchmarks.stretches import Stretch, micro_steps, service, slack_used
+from benchmarks.stretches import MISSES, Stretch, micro_steps, service, slack_used
 from coach.demo import MODELS, demo
 from edgeengine.cli.resolve import measured_plan, open_or_build
 from edgeengine.engine import Engine
@@ -115,16 +116,21 @@ def measure(folder: Path, count: int, each_s: float, learners: int) -> None:
     on, off = (sum(s.learning is which for s in stretches) for which in (True, False))
     print(f"{on} stretches of {each_s:g} s with {learners} learning, {off} without; steps made: {steps}")
     print(f"longest micro-step: {'/'.join(longest_key)}, p99 {longest:.2f} ms")
+    for key, times in sorted(durations.items()):
+        p50, p99 = np.quantile(times, (0.5, 0.99))
+        print(f"  {'/'.join(key)}: p50 {p50:.2f}, p99 {p99:.2f}, at most {times.max():.2f} ms")
     print(f"{'task':12}{'missed off':>11}{'on':>6}{'p99 off':>9}{'on':>9}{'ratio':>8}{'95 %':>16}{'may be':>8}")
-    for task in tasks.tasks:
-        if task.criticality not in SERVED or task.is_training:
-            continue
-        found = service(task.name, jobs, stretches)
+    served = [t.name for t in tasks.tasks if t.criticality in SERVED and not t.is_training]
+    for name in served:
+        found = service(name, jobs, stretches)
         low, high = found.interval()
         print(
-            f"{task.name:12}{found.missed_off:>11}{found.missed_on:>6}{found.p99(False):>9.2f}{found.p99(True):>9.2f}"
+            f"{name:12}{found.missed_off:>11}{found.missed_on:>6}{found.p99(False):>9.2f}{found.p99(True):>9.2f}"
             f"{found.ratio():>8.2f}{f'{low:.2f} .. {high:.2f}':>16}{found.limit(longest):>8.2f}"
         )
+    missed = Counter((j.task.name, j.outcome, j.cause) for j in jobs if j.task.name in served and j.outcome in MISSES)
+    for (task, outcome, cause), times in sorted(missed.items()):
+        print(f"  {task} {outcome}{f' ({cause})' if cause else ''}: {times}")
     print(f"slack used by committed steps, live: {slack_used(log, jobs, running, cores, stretches):.1%}")
     done = simulate(tasks, plan, make_policy("edf"), Sampled(0), stop_ns=30 * 10**9, keep_log=True)
     whole = [Stretch(0, 30 * 10**9, True)]

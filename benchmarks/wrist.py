@@ -98,7 +98,7 @@ def weighted(weight: float) -> Settings:
     return replace(HEAD, weights=(("user", weight),))
 
 
-SETTINGS = {"": weighted(4.0), "flip + ": weighted(16.0), "chosen + ": weighted(16.0)}
+SETTINGS = {"": weighted(8.0), "flip + ": weighted(16.0), "chosen + ": weighted(32.0)}
 
 
 def lessons(side: Side, signs: Signs) -> Iterator[tuple[str, Windows, list[Person]]]:

@@ -24,12 +24,10 @@ from edgeengine.devices.providers.cpu import CpuProvider
 from edgeengine.errors import UserError
 from edgeengine.spec import Latency, Placement, Plan, Processor, Step, TaskPlan
 from edgeengine.training.graphs import StepRefused
-from edgeengine.training.guard import CHUNK
 from edgeengine.training.learner import Learner, Settings
 from edgeengine.training.methods import Rehearsal
 from edgeengine.training.state import Arrays
 from edgeengine.workload import Task, Workload
-from edgeengine.workload.learn import HELD, RUN
 
 PUBLISH = "/publish"
 
@@ -180,8 +178,7 @@ def step_names(learner: Learner) -> list[str]:
 
 def publish_names(learner: Learner) -> list[str]:
     """The micro-steps that publish: session, guard on what is held back, load, swap."""
-    held = learner.samples.capacity * HELD // RUN
-    return ["session", *(f"guard{i}" for i in range(-(-held // CHUNK) + 1)), "load", "swap"]
+    return ["session", *(f"guard{i}" for i in range(learner.guard_parts)), "load", "swap"]
 
 
 def with_publishing(workload: Workload, trainings: Mapping[str, Training]) -> Workload:

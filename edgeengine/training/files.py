@@ -6,17 +6,15 @@ import os
 from pathlib import Path
 
 
-def write_file(file: Path, raw: bytes, sync: bool = True) -> None:
-    """Aside, flushed to disk, then renamed; the folder's entry as well. Without `sync` it survives a kill, no power cut."""
+def write_file(file: Path, raw: bytes) -> None:
+    """Aside, flushed to disk, then renamed; the folder's entry as well."""
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     with aside.open("wb") as f:
         f.write(raw)
-        if sync:
-            f.flush()
-            os.fsync(f.fileno())
+        f.flush()
+        os.fsync(f.fileno())
     aside.replace(file)
-    if sync:
-        sync_folder(file.parent)
+    sync_folder(file.parent)
 
 
 def sync_folder(path: Path) -> None:

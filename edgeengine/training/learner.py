@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,13 +24,14 @@ from edgeengine.spec.training import DER
 from edgeengine.training.claim import Claim
 from edgeengine.training.data import Examples
 from edgeengine.training.graphs import StepResult
-from edgeengine.training.guard import Guard, Verdict, Watchdog, finite, hits, lost_since
+from edgeengine.training.guard import CHUNK, Guard, Verdict, Watchdog, finite, hits, lost_since
 from edgeengine.training.journal import Journal
 from edgeengine.training.methods import ClosedForm, GradientSteps, Method, Rehearsal
 from edgeengine.training.samples import SampleSpec, SampleStore
 from edgeengine.training.serving import inference_session
 from edgeengine.training.state import Arrays, training_spec
 from edgeengine.training.store import StateManifest, VersionRecord, VersionStore
+from edgeengine.workload.learn import HELD, RUN
 
 JOURNAL_BYTES = 4 << 20  # a longer journal is folded into the samples' file
 REFUSALS = 3  # in a row, after which training starts again from what serves
@@ -99,11 +100,14 @@ class Learner:
         manifest = self.disk.manifest
         if manifest.samples:
             self.samples.restore(self.disk.read(manifest.samples))
-        if manifest.state:
-            self._take(self.disk.read(manifest.state))
+        found = self.disk.state()
+        learned = 0
+        if found is not None:
+            tensors, learned = found
+            self._take(tensors)
         self._journal = Journal(self.disk.folder / (manifest.journal or "journal-0.bin"))
         for arrays, domain, position in self._journal.read():
-            self._apply(arrays, domain, position > manifest.learned)
+            self._apply(arrays, domain, position > learned)
 
     def _take(self, tensors: Arrays) -> None:
         own = dict(tensors)
@@ -112,6 +116,11 @@ class Learner:
 
     def _state(self) -> Arrays:
         return self.method.tensors() | {"owed": np.array(self._owed)}
+
+    @property
+    def _learned(self) -> int:
+        """The journal's position up to which the state has seen it; a method that takes each knows by itself."""
+        return 0 if self.method.takes_each else self._journal.position
 
     def _apply(self, arrays: Arrays, domain: str, unseen: bool) -> range:
         flag, known = arrays["flags"].tolist()
@@ -192,10 +201,9 @@ class Learner:
         self.disk.commit(
             _replace(
                 manifest,
-                state=self.disk.put(self._state(), "state"),
+                **self.disk.put_state(self._state(), 0),
                 samples=self.disk.put(self.samples.tensors(), "samples"),
                 journal=journal.file.name,
-                learned=0,
             ),
             forget=forget,
         )
@@ -226,14 +234,13 @@ class Learner:
                     return
                 if result is not None:
                     self._owed = max(self._owed - 1, 0.0)
-                    self._commit_step()
+                    self.disk.keep(self._state(), self._learned)
             yield result
 
-    def _commit_step(self) -> None:
-        manifest = self.disk.manifest
-        state = self.disk.put(self._state(), "state", sync=False)
-        learned = 0 if self.method.takes_each else self._journal.position
-        self.disk.commit(_replace(manifest, state=state, journal=self._journal.file.name, learned=learned), sync=False)
+    def _commit(self, **changes: object) -> None:
+        """Make versions and the present state safe, from a power cut as well."""
+        state = self.disk.put_state(self._state(), self._learned)
+        self.disk.commit(_replace(self.disk.manifest, journal=self._journal.file.name, **state, **changes))
 
     def step(self) -> StepResult | None:
         """One training step, at once; None where there is nothing to learn from. Raises StepRefused."""
@@ -251,10 +258,16 @@ class Learner:
         """Published versions, oldest first; those taken back have a cause."""
         return self.disk.manifest.versions
 
+    @property
+    def guard_parts(self) -> int:
+        """Micro-steps of a guard, however few samples are held back: what follows is then always the same micro-step."""
+        return -(-(self.samples.capacity * HELD // RUN) // CHUNK) + 1
+
     def publish_steps(self, load: Callable[[Arrays], None] | None = None) -> Iterator[Published | None]:
         """Make a version of the present weights and put it into service if the guard lets it pass: a micro-step per item.
 
-        The first makes the session; `load` is then called with a version that passed; the last swaps.
+        The first makes the session, `guard_parts` compare; then `load` is called with a version that passed, where it is
+        given; the last swaps.
         """
         with self._lock:
             tensors, steps = self.method.version(), self.method.steps
@@ -262,13 +275,16 @@ class Learner:
         session = inference_session(self.bundle, tensors, self._threads)
         yield None
         verdict: Verdict | None = None
+        compared = 0
         for verdict in self.guard.compare(held, self.session, session, lost):
             if verdict is None:
+                compared += 1
                 yield None
         assert verdict is not None
         if verdict.passed:
             self._refused = 0
             if load is not None:
+                yield from repeat(None, self.guard_parts - compared)
                 load(tensors)
                 yield None
             yield Published(self._swap(tensors, session, verdict, steps), verdict)
@@ -287,6 +303,7 @@ class Learner:
         session = inference_session(self.bundle, tensors, self._threads)
         yield None
         if load is not None:
+            yield from repeat(None, self.guard_parts)
             load(tensors)
             yield None
         verdict = Verdict({}, {}, "")
@@ -316,7 +333,7 @@ class Learner:
             record = VersionRecord(name, steps, verdict.before, verdict.after)
             others = tuple(v for v in manifest.versions if v.name != name)
             fallback = manifest.serving if manifest.serving != name else manifest.fallback
-            self.disk.commit(_replace(manifest, serving=name, fallback=fallback, versions=(*others, record)))
+            self._commit(serving=name, fallback=fallback, versions=(*others, record))
             self._fallback, self.session = self.session, session
             self.watchdog.reset()
         self.swapped(name)
@@ -334,9 +351,9 @@ class Learner:
             back = manifest.fallback
             session = self._fallback_session()
             records = tuple(_replace(v, cause=cause) if v.name == manifest.serving else v for v in manifest.versions)
-            self.disk.commit(_replace(manifest, serving=back, fallback="", versions=records))
-            self.session, self._fallback = session, None
             self.method.restart(self.disk.version(back))
+            self._commit(serving=back, fallback="", versions=records)
+            self.session, self._fallback = session, None
             self.watchdog.reset()
         self.swapped(back)
         return back

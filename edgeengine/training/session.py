@@ -46,8 +46,10 @@ class Finetuning:
         self._claim = Claim(disk.folder)
         self._disk, self._method = disk, GradientSteps(bundle)
         self.trainer = self._method.trainer
-        if resume and disk.manifest.state:
-            self._method.restore({n: a for n, a in disk.read(disk.manifest.state).items() if n != _OWED})
+        kept = disk.state()
+        self._learned = kept[1] if kept is not None else 0
+        if resume and kept is not None:
+            self._method.restore({n: a for n, a in kept[0].items() if n != _OWED})
         self._samples = SampleStore(sample_spec(bundle, half=True), store_bytes) if store_bytes else None
         if self._samples is not None and disk.manifest.samples:
             self._samples.restore(disk.read(disk.manifest.samples))
@@ -87,7 +89,7 @@ class Finetuning:
         changes: dict[str, object] = {} if cause else {"serving": record.name, "fallback": disk.manifest.serving}
         if self._samples is not None:
             changes["samples"] = disk.put(self._samples.tensors(), "samples")
-        state = disk.put(method.tensors() | {_OWED: np.array(0.0)}, "state")
+        changes |= disk.put_state(method.tensors() | {_OWED: np.array(0.0)}, self._learned)
         others = tuple(v for v in disk.manifest.versions if v.name != record.name)
-        disk.commit(msgspec.structs.replace(disk.manifest, versions=(*others, record), state=state, **changes))
+        disk.commit(msgspec.structs.replace(disk.manifest, versions=(*others, record), **changes))
         return record

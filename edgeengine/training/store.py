@@ -2,7 +2,7 @@
 
 The manifest is the commit point: files are written first, under names of their own content, then the manifest is replaced
 by rename; the one before stays as manifest.previous.json and is read where the present one, or what it names, is damaged. What
-neither names is removed.
+neither names is removed. Only the state after each training step lies beside it (`keep`), until a manifest takes it up.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from edgeengine.errors import UserError
 from edgeengine.spec import Versioned
 from edgeengine.training.claim import LOCK
 from edgeengine.training.files import write_file
+from edgeengine.training.slots import NAMES, Slots
 from edgeengine.training.state import Arrays
 
 SCHEMA = 2
@@ -44,8 +45,8 @@ class VersionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class StateManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """`serving` and `fallback` name the version in service and the one that a rollback brings back; "" is the bundle itself.
 
-    `state`, `samples` and `journal` name files; `learned` is the journal's position up to which `state` has seen it. `hashes`
-    are the sha256 of the files.
+    `state`, `samples` and `journal` name files; `learned` is the journal's position up to which `state` has seen it. A state that
+    was kept under a number above `kept` is newer than `state`. `hashes` are the sha256 of the files.
     """
 
     schema: int
@@ -57,6 +58,7 @@ class StateManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: str = ""
     journal: str = ""
     learned: int = 0
+    kept: int = 0
     hashes: dict[str, str] = {}
 
     @property
@@ -77,13 +79,13 @@ class VersionStore:
     def __init__(self, state: Path, bundle: Bundle):
         self.folder, self._bundle = state / bundle.hash, bundle.hash
         self.manifest = self._before = self._present()
-        self._flushed = True  # the present manifest
         self._hashes = dict(self.manifest.hashes)
+        self._slots = Slots(self.folder, self.manifest.kept)
 
     def file(self, name: str) -> Path:
         return self.folder / f"{name}.safetensors"
 
-    def put(self, tensors: Mapping[str, np.ndarray], kind: str = "", *, sync: bool = True) -> str:
+    def put(self, tensors: Mapping[str, np.ndarray], kind: str = "") -> str:
         """Write a file, named by its content after `kind`; returns its name. It counts once a manifest names it.
 
         Raises UserError where it cannot be written.
@@ -93,17 +95,37 @@ class VersionStore:
         name = f"{kind}-{digest[:_ID]}" if kind else digest[:_ID]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_file(self.file(name), raw, sync)
+            write_file(self.file(name), raw)
         except OSError as e:
             raise self._full(e) from e
         self._hashes[name] = digest
         return name
 
-    def commit(self, manifest: StateManifest, *, sync: bool = True, forget: bool = False) -> None:
-        """Make `manifest` the present one, whole or not at all. With `forget` the one before is not kept, nor its files.
+    def put_state(self, tensors: Mapping[str, np.ndarray], learned: int) -> dict[str, object]:
+        """The fields of a manifest with this state, newer than all that were kept."""
+        return {"state": self.put(tensors, "state"), "learned": learned, "kept": self._slots.number}
 
-        Without `sync` nothing is flushed to the disk: a kill loses nothing, and after a power cut the last one that was
-        flushed is there; it stays the one before until then.
+    def keep(self, tensors: Mapping[str, np.ndarray], learned: int) -> None:
+        """Keep the state after a step: safe from a kill, not from a power cut, until a manifest has it.
+
+        Raises UserError where it cannot be written.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._slots.write(tensors, learned)
+        except OSError as e:
+            raise self._full(e) from e
+
+    def state(self) -> tuple[Arrays, int] | None:
+        """The newest state, and the journal's position up to which it has seen it; None where there is none."""
+        kept = self._slots.newest(self.manifest.kept)
+        if kept is not None:
+            return kept.tensors, kept.learned
+        return (self.read(self.manifest.state), self.manifest.learned) if self.manifest.state else None
+
+    def commit(self, manifest: StateManifest, *, forget: bool = False) -> None:
+        """Make `manifest` the present one, whole or not at all. With `forget` the one before is not kept, nor its files, nor
+        what was kept after steps.
 
         Raises UserError where it cannot be written.
         """
@@ -111,14 +133,15 @@ class VersionStore:
         manifest = msgspec.structs.replace(manifest, hashes=hashes)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if self._flushed and not forget:
-                write_file(self.folder / PREVIOUS, _encoded(self.manifest), sync)
+            if not forget:
+                write_file(self.folder / PREVIOUS, _encoded(self.manifest))
                 self._before = self.manifest
-            write_file(self.folder / MANIFEST, _encoded(manifest), sync)
+            write_file(self.folder / MANIFEST, _encoded(manifest))
             if forget:
                 write_file(self.folder / PREVIOUS, _encoded(manifest))
                 self._before = manifest
-            self.manifest, self._hashes, self._flushed = manifest, {**self._before.hashes, **hashes}, sync
+                self._slots.clear()
+            self.manifest, self._hashes = manifest, {**self._before.hashes, **hashes}
             self._sweep(self._before)
         except OSError as e:
             raise self._full(e) from e
@@ -178,7 +201,7 @@ class VersionStore:
     def _sweep(self, other: StateManifest) -> None:
         """Remove what neither the present manifest nor `other` names."""
         kept = {f"{n}.safetensors" for n in self.manifest.files | other.files}
-        kept |= {self.manifest.journal, other.journal, MANIFEST, PREVIOUS, LOCK}
+        kept |= {self.manifest.journal, other.journal, MANIFEST, PREVIOUS, LOCK, *NAMES}
         for file in self.folder.iterdir():
             if file.name not in kept:
                 file.unlink(missing_ok=True)

@@ -14,12 +14,13 @@ import pytest
 from edgeengine.bundle import Bundle
 from edgeengine.devices.providers.cpu import CpuProvider
 from edgeengine.engine import Engine
-from edgeengine.engine.learning import PUBLISH, plan_training
+from edgeengine.engine.learning import PUBLISH, MicroStep, Training, plan_training, publish_names
 from edgeengine.errors import UserError
 from edgeengine.events import VersionReady
 from edgeengine.spec import Latency, Plan, Step, TaskPlan
 from edgeengine.spec.plan import SCHEMA
 from edgeengine.training import inference_session
+from edgeengine.training.learner import Learner
 from edgeengine.training.ridge import RidgeHead
 from edgeengine.workload import Workload, parse_workload
 from tests.training.moons import GRADIENTS, HEAD, moons_bundle, old, shifted
@@ -246,3 +247,26 @@ def test_the_head_of_whoever_is_there_serves_between_two_jobs(engine: Engine, bu
     told.get(timeout=60)
     again, _ = answers(engine, {"x": inputs["x"][:5]})
     np.testing.assert_array_equal(again, base)
+
+
+@pytest.mark.parametrize("samples", [60, 240])
+@pytest.mark.parametrize("how", ["published", "adopted"])
+def test_loading_and_swapping_are_the_micro_steps_planned_for_them(
+    how: str, samples: int, bundle: Bundle, tmp_path: Path
+) -> None:
+    """However few samples are held back: their times were measured under these names."""
+    training = Training("learn", Learner(bundle, tmp_path, HEAD))
+    learner = training.learner
+    learner.learn(*old(samples, 2), domain="old")
+    learner.learn(*shifted(samples, 3))
+    while learner.busy:
+        learner.step()
+    at: dict[str, str] = {}
+    training.serve(MicroStep(lambda: None), lambda tensors: at.setdefault("loaded", name) and MicroStep(lambda: None))
+    training.on_swap = lambda task, version: at.setdefault("swapped", name)
+    if how == "adopted":
+        training.adopt(learner.method.version())
+    pieces = training.executables()
+    for name in publish_names(learner):
+        pieces["learn" + PUBLISH, name].run({})
+    assert at == {"loaded": "load", "swapped": "swap"}
