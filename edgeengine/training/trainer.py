@@ -85,9 +85,12 @@ class Trainer:
         """Make the sessions that `begin` needs now, not in its first micro-steps."""
         self._graphs.open()
 
-    def gradients(self, inputs: Mapping[str, np.ndarray], label: np.ndarray) -> Gradients:
-        """Of all the examples given, as one micro-batch. Changes nothing."""
-        tensors = self._feeds(self._graphs.inputs, inputs, label, (0, len(label)))
+    def gradients(
+        self, inputs: Mapping[str, np.ndarray], label: np.ndarray, state: TrainingState | None = None
+    ) -> Gradients:  # fmt: skip
+        """Of all the examples given, as one micro-batch, at the present state or one that is given. Changes nothing."""
+        at = state or self.state
+        tensors = self._feeder.feeds(self._graphs.inputs, at.parameters | at.statistics, inputs, label, (0, len(label)))
         for part in range(len(self._graphs.names)):
             tensors = self._graphs.run(part, tensors)
         return self._graphs.gradients(tensors, self._feeder.weight(label))
