@@ -16,7 +16,6 @@ from edgeengine.bundle import Bundle
 from edgeengine.clock import ORDER_MAIN, Clock, MonotonicClock
 from edgeengine.devices.providers import Provider, load_providers
 from edgeengine.engine.dataflow import DataFlow, JobData
-from edgeengine.engine.drifting import DriftWatch
 from edgeengine.engine.health import Samples
 from edgeengine.engine.learning import (
     PUBLISH,
@@ -27,6 +26,7 @@ from edgeengine.engine.learning import (
     trains,
     with_publishing,
 )
+from edgeengine.engine.learns import Learns
 from edgeengine.engine.loading import load_executables, open_bundles, open_sources
 from edgeengine.engine.priming import prime_windows
 from edgeengine.engine.result import JobFuture, JobResult, ResultStream
@@ -35,22 +35,20 @@ from edgeengine.engine.timer import Timer
 from edgeengine.engine.watchdog import CHECK_NS, Watchdog
 from edgeengine.engine.worker import Worker
 from edgeengine.errors import InternalError, UserError
-from edgeengine.events import Cancelled, LogLine, Released, VersionReady
+from edgeengine.events import Cancelled, LogLine, Released
 from edgeengine.io import Sink, Source, opened
 from edgeengine.planning import load_plan
 from edgeengine.scheduling import Job, Policy, Scheduler, make_policy
 from edgeengine.scheduling.drift import Drift
 from edgeengine.spec import Plan
-from edgeengine.training.adapters import AdapterPool
-from edgeengine.training.learner import Learner, Settings
-from edgeengine.training.store import VersionRecord
+from edgeengine.training.learner import Settings
 from edgeengine.workload import Releases, Workload, load_workload
 
 LEAD_NS = 5_000_000  # between the start of the threads and the first release
 SWITCH_INTERVAL_S = 0.0002  # a busy Python thread then delays a hand-off by 0.3 ms instead of 10 ms (p90, measured)
 
 
-class Engine:
+class Engine(Learns):
     """Runs the tasks of a workload as planned.
 
         with Engine("workload.toml", "plan.json") as engine:
@@ -102,12 +100,13 @@ class Engine:
         self._workload, self._plan = workload, plan
         self._clock: Clock = clock or MonotonicClock()
         self._providers = providers if providers is not None else load_providers()
-        self._bundles = open_bundles(workload, plan, bundles or {})
-        self._trainings = find_trainings(workload, self._bundles, state, learning or {})
-        idle = {t.name for t in workload.tasks if t.is_training and trains(self._bundles[t.name])} - self._trainings.keys()
-        workload = with_publishing(workload, self._trainings)
+        opened_bundles = open_bundles(workload, plan, bundles or {})
+        trainings = find_trainings(workload, opened_bundles, state, learning or {})
+        idle = {t.name for t in workload.tasks if t.is_training and trains(opened_bundles[t.name])} - trainings.keys()
+        workload = with_publishing(workload, trainings)
         # Training reads the sample store, not a source.
-        self._bundles = {n: b for n, b in self._bundles.items() if n not in idle and _of(self._trainings, n) is None}
+        serving = {n: b for n, b in opened_bundles.items() if n not in idle and _of(trainings, n) is None}
+        super().__init__(trainings, serving, state)
         fed = {t.name: self._bundles.get(t.name) for t in workload.tasks}
         self._data = DataFlow(workload, fed, open_sources(workload, fed, sources or {}))
         self._sinks = dict(sinks or {})
@@ -140,12 +139,6 @@ class Engine:
         self._running = self._closed = False
         self._keep_jobs = keep_jobs
         self._samples = Samples(check_outputs)
-        self._on_version: Callable[[str, str], None] | None = None
-        self._drift_watch: DriftWatch | None = None
-        self._state = state
-        self._pools: dict[str, AdapterPool] = {}
-        for training in self._trainings.values():
-            training.on_swap = self._swapped
         self.jobs: list[Job] = []
         self.abandoned: tuple[str, ...] = ()
 
@@ -278,77 +271,6 @@ class Engine:
         self._runtime.step(release)
         return future
 
-    def learn(self, task: str, inputs: dict[str, np.ndarray], label: object, *, domain: str = "user") -> range:
-        """Give labelled samples to what trains the model of `task`; they are safe on the disk when this returns.
-
-        Args:
-            task: a training task, or one that runs the model it trains.
-            inputs: one array per model input, samples along the first axis.
-            label: as the loss wants it, one per sample; a single one may be a scalar.
-            domain: whom or where they come from, by which they can be deleted.
-
-        Returns their numbers. Raises UserError for a task that nothing trains, and for samples that do not fit.
-        """
-        training = self._training(task)
-        numbers = training.learner.learn(inputs, np.atleast_1d(np.asarray(label)), domain=domain)
-        if self._running:
-            self._runtime.wake_training()
-        return numbers
-
-    def versions(self, task: str | None = None) -> tuple[VersionRecord, ...]:
-        """The versions published so far, oldest first; `task` may be left out where one model trains."""
-        return self._training(task).learner.versions
-
-    def rollback(self, task: str | None = None) -> str:
-        """Put the version before into service, from the next job on; returns its name, "" for the bundle's own weights.
-
-        Raises UserError where there is none.
-        """
-        return self._training(task).learner.rollback()
-
-    def on_version(self, call: Callable[[str, str], None]) -> None:
-        """Have `call(training task, version)` called, on a thread of its own, whenever another version serves."""
-        self._on_version = call
-
-    def train(self, task: str | None = None, steps: int = 100) -> None:
-        """Train on command: so many more steps on the samples that are kept. A solved head has learned all it was given already.
-
-        Raises UserError for a task that nothing trains, or no positive number of steps.
-        """
-        self._training(task).learner.train(steps)
-        if self._running:
-            self._runtime.wake_training()
-
-    def adapters(self, task: str | None = None) -> AdapterPool:
-        """The heads of people or sites that are kept for the model of `task`: see its `keep` and `forget`.
-
-        Raises UserError for a task that nothing trains, and a model whose last layer is not linear.
-        """
-        training = self._training(task)
-        if training.task not in self._pools:
-            assert self._state is not None
-            bundle = training.learner.bundle
-            self._pools[training.task] = AdapterPool(bundle, self._state / "adapters" / bundle.hash)
-        return self._pools[training.task]
-
-    def use(self, task: str, user: str) -> None:
-        """Have the head of `user` serve, from a job on that comes soon (see `on_version`); who has none gets the bundle's own."""
-        version = self.adapters(task).version(user)
-        self._training(task).adopt(version)
-        if self._running:
-            self._runtime.wake_training()
-
-    def on_drift(self, call: Callable[[str, str], None]) -> None:
-        """Have `call(task, what)` called, on a thread of its own, when what a task is given has changed, or how sure its model
-        is of its first output (scores of classes): the time to ask for labels, or to train. From the next job on.
-        """
-        inputs = {name: tuple(i.name for i in task.inputs) for name, task in self._data.tasks.items()}
-        self._drift_watch = DriftWatch(call, inputs)
-
-    def learner(self, task: str | None = None) -> Learner:
-        """What trains the model of `task`: its samples, steps and versions."""
-        return self._training(task).learner
-
     def results(self, task: str) -> ResultStream:
         """The results of `task` from now on, in order of end; read it on a thread of yours. All callers share one stream."""
         if task not in self._data.tasks:
@@ -361,16 +283,6 @@ class Engine:
         return self._runtime.scheduler.released
 
     # ---- inside ----
-
-    def _training(self, task: str | None) -> Training:
-        if task is None and len(self._trainings) == 1:
-            return next(iter(self._trainings.values()))
-        bundle = self._bundles.get(task) if task is not None else None
-        for name, training in self._trainings.items():
-            if task == name or (bundle is not None and bundle.hash == training.learner.bundle.hash):
-                return training
-        known = ", ".join(self._trainings) or "none: give Engine(…, state=FOLDER) and a task of kind train"
-        raise UserError(f"no training task for {task!r}; there are {known}")
 
     def _check(self) -> None:
         """Raises what ended one of our threads."""
@@ -387,13 +299,6 @@ class Engine:
 
     def _cancel(self, task: str, index: int) -> None:
         self._runtime.step(lambda now: Cancelled(now, task, index))
-
-    def _swapped(self, task: str, version: str) -> None:
-        if self._running:
-            self._runtime.step(lambda now: VersionReady(now, task, version))
-        if self._on_version is not None:
-            call = self._on_version
-            self._call_back(lambda: call(task, version))
 
     def _call_back(self, code: Callable[[], Any]) -> None:
         """On the callback thread; on the caller's when the engine is closed and has none any more."""
