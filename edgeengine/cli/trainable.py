@@ -28,7 +28,7 @@ def command(
         str, typer.Option(help="all, head, last:N, bias+norm, lora:rank=R, or a pattern of weight or node names; join by ';'.")
     ] = "all",
     loss: Annotated[
-        str, typer.Option(help="cross_entropy, bce, mse, l1, huber, distill, distill_mse, triplet or contrastive.")
+        str, typer.Option(help="cross_entropy, der, bce, mse, l1, huber, distill, distill_mse, triplet or contrastive.")
     ] = "cross_entropy",
     optimizer: Annotated[str, typer.Option(help="sgd, momentum, nesterov, adam, adamw, lion or mixclip.")] = "adamw",
     output: Annotated[str | None, typer.Option(help="The output the loss is taken on, where there are several.")] = None,

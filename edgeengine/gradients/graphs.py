@@ -123,7 +123,7 @@ def training_graphs(source: onnx.ModelProto, sizes: Sizes, request: Request, wha
         label=label,
         label_dims=seen.dims[label],
         label_dtype=loss.target,
-        classes=(seen.dims[prediction][1] or 0) if request.loss == "cross_entropy" else 0,
+        classes=(seen.dims[prediction][1] or 0) if loss.classes else 0,
         loss_output=total,
         prediction=prediction,
         forms=forms,

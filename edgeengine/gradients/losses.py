@@ -20,8 +20,8 @@ Shape = tuple[int, ...]
 class LossOptions:
     """`class_weights`, one per class, `label_smoothing` (0..1) and `ignore_index` are those of torch's cross-entropy.
 
-    `delta` is where Huber's loss becomes linear; `temperature` softens both sides of a distillation; `margin` keeps
-    embeddings of different classes apart.
+    `keep` is what stored logits count beside labels (der). `delta` is where Huber's loss becomes linear; `temperature` softens
+    both sides of a distillation; `margin` keeps embeddings of different classes apart.
     """
 
     class_weights: tuple[float, ...] = ()
@@ -30,6 +30,7 @@ class LossOptions:
     delta: float = 1.0
     temperature: float = 2.0
     margin: float = 0.2
+    keep: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Loss:
     """`emit(x, target, options)` gives the scalar. `target` is the dtype of the target, `target_shape` its shape from x's.
 
     `inverse` are final operators of a model that the loss undoes: it is taken on their input. `metric` is what an
-    evaluation reports: "accuracy" (of classes, or of signs) or "loss".
+    evaluation reports: "accuracy" (of classes, or of signs) or "loss". `classes`: labels are classes.
     """
 
     emit: Callable[[Tensor, Tensor, LossOptions], Tensor]
@@ -45,6 +46,7 @@ class Loss:
     target_shape: Callable[[Shape], Shape]
     inverse: tuple[str, ...] = ()
     metric: str = "loss"
+    classes: bool = False
 
 
 def _mean(x: Tensor) -> Tensor:
@@ -116,6 +118,24 @@ def _distill(x: Tensor, target: Tensor, options: LossOptions) -> Tensor:
     return divergence.mean([0], keep=False).told(()) * (t * t)
 
 
+def _der(x: Tensor, target: Tensor, options: LossOptions) -> Tensor:
+    """-log softmax(x)[label] + keep (the mean over classes of (x - stored)^2), the mean over examples.
+
+    `target` [N, 1 + classes] holds the label and the logits that are to be kept, NaN where there are none. (Buzzega, Boschini,
+    Porrello, Abati, Calderara, "Dark Experience for General Continual Learning", NeurIPS 2020: DER++.)
+    """
+    if options.class_weights or options.ignore_index is not None or options.label_smoothing or x.rank != 2:
+        raise UserError("the loss der takes outputs [N, classes], and no class weights, smoothing or ignored label")
+    tape, classes = x.tape, _classes(x)
+    label, stored = target.slice(1, 0, 1).told((x.shape[0], 1)), target.slice(1, 1).told(x.shape)
+    hot = label.equal(tape.constant(np.arange(classes, dtype=x.dtype).reshape(1, classes))).cast(x.dtype)
+    entropy = -(hot * x.op("LogSoftmax", axis=1)).sum([1], keep=False)
+    unknown = tape.emit("IsNaN", stored, dtype="bool", shape=x.known)
+    kept = tape.emit("Where", unknown, tape.scalar(0.0, x.dtype), stored, dtype=x.dtype, shape=x.known)
+    away = (x - kept) * (1 - unknown.cast(x.dtype))
+    return _mean(entropy + (away * away).mean([1], keep=False) * options.keep)
+
+
 def _distances(x: Tensor) -> Tensor:
     """[N, N]: squared Euclidean distances between the examples' embeddings."""
     flat = x.reshape([0, -1]).told((x.shape[0], None)) if x.rank > 2 else x
@@ -156,8 +176,9 @@ def _contrastive(x: Tensor, target: Tensor, options: LossOptions) -> Tensor:
 
 LOSSES: dict[str, Loss] = {
     "cross_entropy": Loss(
-        _cross_entropy, "int64", lambda s: (s[0], *s[2:]), inverse=("Softmax", "LogSoftmax"), metric="accuracy"
+        _cross_entropy, "int64", lambda s: (s[0], *s[2:]), inverse=("Softmax", "LogSoftmax"), metric="accuracy", classes=True
     ),
+    "der": Loss(_der, "float32", lambda s: (s[0], 1 + s[1]), inverse=("Softmax", "LogSoftmax"), metric="accuracy", classes=True),
     "bce": Loss(_bce, "float32", lambda s: s, inverse=("Sigmoid",), metric="accuracy"),
     "mse": Loss(_mse, "float32", lambda s: s),
     "l1": Loss(_l1, "float32", lambda s: s),

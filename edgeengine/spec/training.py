@@ -61,6 +61,9 @@ class GradientPart(msgspec.Struct, frozen=True):
     latency_ns: int
 
 
+DER = "der"  # the loss whose label holds logits to keep as well, see gradients.losses
+
+
 class TrainingSpec(msgspec.Struct, frozen=True):
     """The training graphs of a bundle and how their tensors belong together.
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from edgeengine.errors import UserError
-from edgeengine.spec.training import TrainingSpec
+from edgeengine.spec.training import DER, TrainingSpec
 from edgeengine.training.state import Arrays
 
 
@@ -67,7 +67,9 @@ class Feeder:
         cut = {n: a if self.axes.get(n) is None else a[start:stop] for n, a in inputs.items()}
         moved = {n: np.moveaxis(a, 0, axis) if (axis := self.axes.get(n)) else a for n, a in cut.items()}
         target = label[start:stop]
-        _check_label(target, self._spec.label.dtype, self._spec.classes, self._spec.ignore_index)
+        _check_label(target, self._spec.label.dtype, 0 if self._spec.loss == DER else self._spec.classes, self._spec.ignore_index)
+        if self._spec.loss == DER and target.ndim == 2:
+            _check_label(target[:, 0], "float32", self._spec.classes, None)
         given = {**moved, self._spec.label.name: target}
         for name, array in given.items():
             if name in values:

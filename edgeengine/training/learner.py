@@ -20,6 +20,7 @@ import onnxruntime as ort
 
 from edgeengine.bundle import Bundle
 from edgeengine.errors import UserError
+from edgeengine.spec.training import DER
 from edgeengine.training.claim import Claim
 from edgeengine.training.data import Examples
 from edgeengine.training.graphs import StepResult
@@ -125,7 +126,7 @@ class Learner:
         flag, known = arrays["flags"].tolist()
         held = None if flag < 0 else bool(flag)
         inputs = {n.removeprefix("input:"): a for n, a in arrays.items() if n.startswith("input:")}
-        added = self.samples.add(inputs, arrays["label"], domain=domain, held_back=held)
+        added = self.samples.add(inputs, arrays["label"], domain=domain, held_back=held, logits=arrays.get("logits"))
         if unseen:
             fresh = Examples(inputs, arrays["label"]).pick(np.flatnonzero(~added.held_back))
             self.method.observe(fresh, domain)
@@ -152,13 +153,15 @@ class Learner:
         """
         label = np.asarray(label)
         if label.dtype.kind in "iu":
-            label = label.astype(self.spec.label.dtype)
+            label = label.astype(self.samples.spec.label_dtype)
         self.samples.check(inputs, label)
         if not known:
             self._watch(Examples(dict(inputs), label))
         flags = np.array([-1 if held_back is None else int(held_back), known], np.int8)
         arrays = {f"input:{n}": a for n, a in inputs.items()} | {"label": label, "flags": flags}
         with self._lock:
+            logits = self.method.logits(dict(inputs), label) if len(label) else None
+            arrays |= {} if logits is None else {"logits": logits}
             try:
                 self.disk.folder.mkdir(parents=True, exist_ok=True)
                 self._journal.append(arrays, domain)
@@ -386,6 +389,8 @@ def sample_spec(bundle: Bundle, half: bool) -> SampleSpec:
         if not tensor.shape or not all(isinstance(d, int) for d in rest):
             raise UserError(f"{bundle.path}: input {tensor.name!r} of shape {tensor.shape} has no free first axis over samples")
         inputs[tensor.name] = (tuple(int(d) for d in rest), tensor.dtype)
+    if spec.loss == DER:
+        return SampleSpec(inputs, (), "int64", spec.classes, half=half, logits=spec.classes)
     label = tuple(int(d) for d in spec.label.shape[1:] if isinstance(d, int))
     return SampleSpec(inputs, label, spec.label.dtype, spec.classes, half=half)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from edgeengine.bundle import Bundle
 from edgeengine.errors import UserError
+from edgeengine.spec.training import DER
 from edgeengine.training.data import Examples
 from edgeengine.training.graphs import StepResult
 from edgeengine.training.ridge import RidgeHead, Sums
@@ -48,6 +49,10 @@ class Method(Protocol):
 
     def observe(self, examples: Examples, domain: str) -> None:
         """New samples, in the order in which they came, those held back left out."""
+        ...
+
+    def logits(self, inputs: Arrays, label: np.ndarray) -> np.ndarray | None:
+        """What to store with new samples, float32 [n, classes], to be kept to when they are rehearsed; None for nothing."""
         ...
 
     def micro_steps(self, store: SampleStore) -> Iterator[StepResult | None]:
@@ -91,6 +96,9 @@ class ClosedForm:
                 self._again -= 1
                 continue
             self._waiting.append((examples.pick(np.arange(at, min(at + self._chunk, len(examples)))), domain))
+
+    def logits(self, inputs: Arrays, label: np.ndarray) -> None:
+        """Sums are order-free: nothing is forgotten."""
 
     def fold(self) -> None:
         self._taken = self._again = 0
@@ -196,6 +204,14 @@ class GradientSteps:
     def observe(self, examples: Examples, domain: str) -> None:
         """They are in the store: steps draw from there."""
 
+    def logits(self, inputs: Arrays, label: np.ndarray) -> np.ndarray | None:
+        """With the loss der those of the present weights; NaN where these are wrong: what is not known is not to be kept."""
+        if self.trainer.spec.loss != DER:
+            return None
+        found = self.trainer.predictions(inputs)
+        found[found.argmax(1) != label] = np.nan
+        return found
+
     def fold(self) -> None:
         """Nothing is counted."""
 
@@ -207,7 +223,10 @@ class GradientSteps:
         if not len(slots):
             return
         batch = store.examples(slots)
-        pending = self.trainer.begin(batch.inputs, batch.label, self._rate(), chosen.micro_batch)
+        target = batch.label
+        if self.trainer.spec.loss == DER:
+            target = np.concatenate([batch.label[:, None], store.logits(slots)], 1).astype(np.float32)
+        pending = self.trainer.begin(batch.inputs, target, self._rate(), chosen.micro_batch)
         for run in pending.micro_steps:
             run()
             yield None

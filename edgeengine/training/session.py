@@ -10,12 +10,14 @@ import numpy as np
 
 from edgeengine.bundle import Bundle
 from edgeengine.errors import UserError
+from edgeengine.spec.training import DER
 from edgeengine.training.claim import Claim
 from edgeengine.training.data import Examples, split
 from edgeengine.training.finetuning import FinetuneResult, finetune
 from edgeengine.training.learner import sample_spec
 from edgeengine.training.methods import GradientSteps
 from edgeengine.training.samples import SampleStore
+from edgeengine.training.state import training_spec
 from edgeengine.training.store import VersionRecord, VersionStore
 
 _OWED = "owed"  # steps that a learner on the device still has to make: none after a run
@@ -39,6 +41,8 @@ class Finetuning:
     """
 
     def __init__(self, bundle: Bundle, disk: VersionStore, *, store_bytes: int = 0, resume: bool = False):
+        if store_bytes and training_spec(bundle).loss == DER:
+            raise UserError(f"{bundle.path}: with the loss der a learner keeps the samples (engine.learn); leave out --store-kb")
         self._claim = Claim(disk.folder)
         self._disk, self._method = disk, GradientSteps(bundle)
         self.trainer = self._method.trainer

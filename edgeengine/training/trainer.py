@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import onnxruntime as ort
@@ -15,6 +16,7 @@ import onnxruntime as ort
 from edgeengine.bundle import Bundle
 from edgeengine.errors import InternalError, UserError
 from edgeengine.spec import Placement
+from edgeengine.spec.training import DER
 from edgeengine.training.feeding import Feeder, Value
 from edgeengine.training.graphs import Gradients, StepGraphs, StepResult, training_session
 from edgeengine.training.placed import On
@@ -55,7 +57,10 @@ class Trainer:
         self._threads = threads
         self._graphs = StepGraphs(bundle, threads, cut, on)
         self._feeder = Feeder(self.spec, self._graphs.inputs)
-        self._evaluation: ort.InferenceSession | None = None
+
+    @cached_property
+    def _evaluating(self) -> ort.InferenceSession:
+        return training_session(self.bundle.path / self.spec.evaluation, self._threads)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -80,9 +85,12 @@ class Trainer:
         """Make the sessions that `begin` needs now, not in its first micro-steps."""
         self._graphs.open()
 
-    def gradients(self, inputs: Mapping[str, np.ndarray], label: np.ndarray) -> Gradients:
-        """Of all the examples given, as one micro-batch. Changes nothing."""
-        tensors = self._feeds(self._graphs.inputs, inputs, label, (0, len(label)))
+    def gradients(
+        self, inputs: Mapping[str, np.ndarray], label: np.ndarray, state: TrainingState | None = None
+    ) -> Gradients:  # fmt: skip
+        """Of all the examples given, as one micro-batch, at the present state or one that is given. Changes nothing."""
+        at = state or self.state
+        tensors = self._feeder.feeds(self._graphs.inputs, at.parameters | at.statistics, inputs, label, (0, len(label)))
         for part in range(len(self._graphs.names)):
             tensors = self._graphs.run(part, tensors)
         return self._graphs.gradients(tensors, self._feeder.weight(label))
@@ -129,18 +137,27 @@ class Trainer:
         stop = len(label) - len(label) % size if self.fixed_batch else len(label)
         if not stop:
             raise UserError(f"{len(label)} examples to evaluate: give at least {size}")
-        if self._evaluation is None:
-            self._evaluation = training_session(self.bundle.path / self.spec.evaluation, self._threads)
-        values = {i.name: i for i in self._evaluation.get_inputs()}
+        values = {i.name: i for i in self._evaluating.get_inputs()}
         loss = metric = 0.0
         for span in self._feeder.spans(stop, size):
             part = label[slice(*span)]
             feeds = self._feeds(values, inputs, label, span)
-            value, prediction = self._evaluation.run([self.spec.loss_output, self.spec.prediction], feeds)
+            value, prediction = self._evaluating.run([self.spec.loss_output, self.spec.prediction], feeds)
             loss += float(np.asarray(value).reshape(())) * len(part)
             metric += self._accuracy(np.asarray(prediction), part) * len(part)
         mean = loss / stop
         return Evaluation(mean, metric / stop if self.spec.metric == "accuracy" else mean, stop)
+
+    def predictions(self, inputs: Mapping[str, np.ndarray], batch: int = 64) -> np.ndarray:
+        """What the loss is taken on, by the present state: with classes their logits, float32 [n, classes]."""
+        count, size = len(next(iter(inputs.values()))), self.fixed_batch or batch
+        values = {i.name: i for i in self._evaluating.get_inputs()}
+        any_label = np.zeros((count, *(int(d) for d in self.spec.label.shape[1:] if isinstance(d, int))), self.spec.label.dtype)
+        found = [
+            self._evaluating.run([self.spec.prediction], self._feeds(values, inputs, any_label, span))[0]
+            for span in self._feeder.spans(count, size)
+        ]
+        return np.concatenate(found)
 
     def version(self, state: TrainingState | None = None) -> Arrays:
         """The tensors that override the bundle's weights of the same names: parameters, statistics, merged adapters.
@@ -168,6 +185,8 @@ class Trainer:
     def _accuracy(self, prediction: np.ndarray, label: np.ndarray) -> float:
         if self.spec.metric != "accuracy":
             return 0.0
+        if self.spec.loss == DER:
+            label = label[:, 0]
         if self.spec.loss == "bce":
             return float(np.mean((prediction > 0) == (label > 0.5)))
         counted = label != self.spec.ignore_index if self.spec.ignore_index is not None else np.ones(label.shape, bool)

@@ -76,6 +76,14 @@ def _kl(x: Any, t: Any, temperature: float) -> Any:
     return F.kl_div(logs, F.softmax(t / temperature, 1), reduction="batchmean") * temperature**2
 
 
+def _der(x: Any, t: Any, keep: float) -> Any:
+    known = ~torch.isnan(t[:, 1:])
+    away = torch.where(known, x - torch.where(known, t[:, 1:], torch.zeros_like(x)), torch.zeros_like(x))
+    return F.cross_entropy(x, t[:, 0].long()) + keep * (away**2).mean()
+
+
+DARK = np.concatenate([LABELS[:, None], TARGETS], 1).astype(np.float32)
+DARK[1, 1:] = DARK[4, 1:] = np.nan
 EACH = torch.tensor(WEIGHTS, dtype=torch.float64)
 CASES: dict[str, tuple[str, Array, Array, LossOptions, Callable[[Any, Any], Any]]] = {
     "cross-entropy": ("cross_entropy", LOGITS, LABELS, LossOptions(), F.cross_entropy),
@@ -116,6 +124,7 @@ CASES: dict[str, tuple[str, Array, Array, LossOptions, Callable[[Any, Any], Any]
     "huber": ("huber", LOGITS * 2, TARGETS, LossOptions(delta=0.7), lambda x, t: F.huber_loss(x, t, delta=0.7)),
     "distillation": ("distill", LOGITS, TARGETS, LossOptions(temperature=3.0), lambda x, t: _kl(x, t, 3.0)),
     "distillation of logits": ("distill_mse", LOGITS, TARGETS, LossOptions(), F.mse_loss),
+    "labels and stored logits": ("der", LOGITS, DARK, LossOptions(keep=0.7), lambda x, t: _der(x, t, 0.7)),
     "triplet": ("triplet", LOGITS, np.array([0, 0, 1, 1, 2, 2]), LossOptions(margin=0.5), lambda x, t: _triplet(x, t, 0.5)),
     "contrastive": (
         "contrastive",

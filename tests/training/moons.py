@@ -35,7 +35,7 @@ def building_here() -> Iterator[None]:
         yield
 
 
-def moons_bundle(folder: Path, optimizer: str = "adamw") -> Bundle:
+def moons_bundle(folder: Path, optimizer: str = "adamw", loss: str = "cross_entropy") -> Bundle:
     """An mlp that knows the two moons: trained here, and built again with the trained weights as its own."""
     proto = mlp()
     with building_here():
@@ -48,7 +48,8 @@ def moons_bundle(folder: Path, optimizer: str = "adamw") -> Bundle:
         for tensor in proto.graph.initializer:
             tensor.CopyFrom(onnx.numpy_helper.from_array(trained[tensor.name], tensor.name))
         onnx.save(proto, folder / "moons.onnx")
-        return build_trainable(folder / "moons.onnx", folder / "moons.edge", Request(train="all", optimizer=optimizer), parts=1)
+        request = Request(train="all", optimizer=optimizer, loss=loss)
+        return build_trainable(folder / "moons.onnx", folder / "moons.edge", request, parts=1)
 
 
 def shifted(count: int, seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
