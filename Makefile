@@ -14,8 +14,8 @@ help:
 	@echo "make bench  speed, side by side with a bare queue, SimSo, and trainers (torch, onnxruntime-training)"
 	@echo "make runtimes  training graphs on ONNX Runtime 1.20, 1.24 and the present one"
 	@echo "make profiles  the described devices, from the tables in profiles/measured"
-	@echo "make bench-learn  a person the model never saw, another wrist, classes two at a time (trains base models: minutes)"
-	@echo "make soak   200 processes killed while they learn, a day on the virtual clock, the coach live for five minutes"
+	@echo "make bench-learn  a person the model never saw, another wrist, classes two at a time (trains base models: minutes); is it felt?"
+	@echo "make soak   200 processes killed while they learn, a day on the virtual clock, 10,000 steps, the coach live for five minutes"
 	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
 
 demo: $(VENV)/.demo
@@ -50,10 +50,12 @@ profiles: $(VENV)/.dev
 bench-learn: $(VENV)/.test
 	$(BIN)/python -m benchmarks.incremental
 	$(BIN)/python -m benchmarks.classes
+	$(BIN)/python -m benchmarks.learning_live
 
 soak: $(VENV)/.test
 	EDGEENGINE_KILLS=200 $(BIN)/python -m pytest -q tests/training/test_killed.py
 	EDGEENGINE_HOURS=24 $(BIN)/python -m pytest -q tests/engine/test_day.py
+	$(BIN)/python -m benchmarks.learning_memory
 	$(BIN)/python -m benchmarks.coach --minutes 8.5 --check
 
 gpu-check: $(VENV)/.demo

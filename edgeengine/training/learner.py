@@ -23,7 +23,7 @@ from edgeengine.errors import UserError
 from edgeengine.spec.training import DER
 from edgeengine.training.claim import Claim
 from edgeengine.training.data import Examples
-from edgeengine.training.graphs import StepResult
+from edgeengine.training.graphs import StepRefused, StepResult
 from edgeengine.training.guard import CHUNK, Guard, Verdict, Watchdog, finite, hits, lost_since
 from edgeengine.training.journal import Journal
 from edgeengine.training.methods import ClosedForm, GradientSteps, Method, Rehearsal
@@ -232,6 +232,9 @@ class Learner:
                     result = next(steps)
                 except StopIteration:
                     return
+                except StepRefused:
+                    self._owed = max(self._owed - 1, 0.0)  # it had its turn: a rate that explodes is not tried for ever
+                    raise
                 if result is not None:
                     self._owed = max(self._owed - 1, 0.0)
                     self.disk.keep(self._state(), self._learned)
