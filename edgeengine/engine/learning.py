@@ -314,9 +314,9 @@ def plan_training(name: str, bundle: Bundle, processors: Sequence[Processor], se
     ]
 
 
-WARM, STEPS, PUBLICATIONS = 2, 50, 3
-"""Steps made before any is measured, steps and publications measured. The first runs of a graph are its slowest, and one of
-them among fifty would be their p99: what the scheduler keeps free for every micro-step."""
+WARM, STEPS, PUBLICATIONS = 2, 100, 3
+"""Steps made before any is measured, steps and publications measured. The first runs of a graph are its slowest, and among fewer
+than a hundred the slowest is the p99: what the scheduler keeps free before each micro-step."""
 
 
 def _rehearsed(training: Training) -> dict[tuple[str, str], list[int]]:
