@@ -30,6 +30,7 @@ from edgeengine.training.state import Arrays
 from edgeengine.workload import Task, Workload
 
 PUBLISH = "/publish"
+MOST_UNPUBLISHED = 500  # steps after which a version is tried although there is more to learn
 
 
 class MicroStep:
@@ -102,7 +103,8 @@ class Training:
         """Whether a job of `task`, one of the two, has something to do."""
         if task == self.task:
             return self.learner.busy
-        return self._adopted is not None or (not self.learner.busy and self.learner.method.steps > self._tried)
+        new = self.learner.method.steps - self._tried
+        return self._adopted is not None or new >= MOST_UNPUBLISHED or (new > 0 and not self.learner.busy)
 
     def adopt(self, version: Arrays) -> None:
         """Have the next publishing job put this version into service."""

@@ -220,6 +220,16 @@ def test_trains_on_command(engine: Engine) -> None:
             engine.train(steps=wrong)
 
 
+@pytest.mark.parametrize("engine", ["gradients"], indirect=True)  # a solved head takes what comes and rests
+def test_publishes_while_there_is_still_more_to_learn(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeengine.engine.learning.MOST_UNPUBLISHED", 20)
+    told = published(engine)
+    engine.learner().learn(*shifted(240, 3), known=True)
+    engine.train(steps=100_000)
+    told.get(timeout=60)
+    assert engine.learner().busy and 20 <= engine.versions()[0].step < 100_000
+
+
 def test_what_has_changed_is_told(engine: Engine) -> None:
     """A hundred inputs of one kind, then others: told of the task that is given them, and by what."""
     seen: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
