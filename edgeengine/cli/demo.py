@@ -63,7 +63,9 @@ def command(
     )  # fmt: skip
     learned = lessons.result()
     about = {"policy": policy, "seconds": seconds, "device": prepared.plan.device}
-    seen = _written(folder / "live", tasks, prepared, live, mode="live", interrupted=live.interrupted, **about)
+    seen = _written(
+        folder / "live", tasks, prepared, live, mode="live", interrupted=live.interrupted, learned=live.learned, **about
+    )
     done = simulate(tasks, prepared.plan, make_policy(policy), Sampled(0), stop_ns=round(seconds * 1e9), keep_log=True)
     foreseen = _written(folder / "simulated", tasks, prepared, done, mode="simulated", **about)
     recognised = _recognised(show, live.results)

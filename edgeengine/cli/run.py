@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeengine.cli.console import Json, State, note, print_json, print_rows, progress_bar
+from edgeengine.cli.console import Json, State, note, out, print_json, print_rows, progress_bar
 from edgeengine.cli.options import OPTION_HELP, parse_options
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from edgeengine.bundle import Bundle
     from edgeengine.engine import Engine, JobResult
+    from edgeengine.engine.learning import Learned
     from edgeengine.events import LogLine
     from edgeengine.io import Source
     from edgeengine.scheduling import Job
@@ -82,7 +83,7 @@ def command(
     counted = tally(tasks, live.jobs)
     document = run_document(
         counted.rows(live.released), mode="live", policy=policy, seconds=seconds, seed=seed, device=chosen.device,
-        interrupted=live.interrupted, abandoned=live.abandoned,
+        interrupted=live.interrupted, abandoned=live.abandoned, learned=live.learned,
     )  # fmt: skip
     if jobs is not None:
         write_file(Path(jobs), jobs_csv(live.jobs))
@@ -95,8 +96,22 @@ def command(
         if live.abandoned:
             how += f", {', '.join(live.abandoned)} hung"
         print_rows(f"{how}, {seconds:g} s, policy {policy}, {chosen.device}", document["tasks"], counted.causes)  # type: ignore[arg-type]
+        for learned in live.learned:
+            out.print(learned_line(learned), soft_wrap=True, markup=False)
     if live.interrupted:
         sys.exit(130)
+
+
+def learned_line(learned: Learned) -> str:
+    """What a training task has done: "learn: 240 steps, loss 0.91 -> 0.12; 2 versions, guard 0.903 -> 0.996 (user), …"."""
+    loss = "" if learned.loss_first is None else f", loss {learned.loss_first:.3g} -> {learned.loss_last:.3g}"
+    scores = ""
+    if learned.versions:
+        last = learned.versions[-1]
+        by_domain = (f"{last.before.get(d, 0.0):.3g} -> {score:.3g} ({d})" for d, score in last.after.items())
+        scores = ", guard " + ", ".join(by_domain) if last.after else ""
+    refused = f", {learned.refused} refused" if learned.refused else ""
+    return f"{learned.task}: {learned.steps} steps{refused}{loss}; {len(learned.versions)} versions{scores}"
 
 
 @dataclass
@@ -109,6 +124,7 @@ class Live:
     released: dict[str, int] = field(default_factory=dict)
     interrupted: bool = False
     abandoned: tuple[str, ...] = ()  # processors whose runs never returned
+    learned: tuple[Learned, ...] = ()
 
 
 def run_live(
@@ -151,7 +167,7 @@ def run_live(
     if engine is not None:  # what the engine added for itself is in the log alone
         named = {t.name for t in tasks.tasks}
         live.jobs = [j for j in live.jobs if j.task.name in named]
-        live.abandoned = engine.abandoned
+        live.abandoned, live.learned = engine.abandoned, engine.learned
         live.released = {name: n for name, n in engine.released.items() if name in named}
     if stream is not None:
         live.results += stream

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +24,11 @@ from edgeengine.devices.providers.base import Tensors
 from edgeengine.devices.providers.cpu import CpuProvider
 from edgeengine.errors import UserError
 from edgeengine.spec import Latency, Placement, Plan, Processor, Step, TaskPlan
-from edgeengine.training.graphs import StepRefused
+from edgeengine.training.graphs import StepRefused, StepResult
 from edgeengine.training.learner import Learner, Settings
 from edgeengine.training.methods import Rehearsal
 from edgeengine.training.state import Arrays
+from edgeengine.training.store import VersionRecord
 from edgeengine.workload import Task, Workload
 
 PUBLISH = "/publish"
@@ -82,12 +84,29 @@ class ServedRun:
             self._run.terminate()
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What a training task has done in this run, for reports: `steps` committed and `refused`, the mean loss of its first and its
+    last step (None for a head, which is solved), the versions it published, with the guard's scores before and after.
+    """
+
+    task: str
+    steps: int
+    refused: int
+    loss_first: float | None
+    loss_last: float | None
+    serving: str
+    versions: tuple[VersionRecord, ...]
+
+
 class Training:
     """One training task: its learner, the micro-steps of its two tasks, and what serves its versions."""
 
     def __init__(self, task: str, learner: Learner):
         self.task, self.learner = task, learner
         self.refused = 0  # steps, for a loss or gradient that is not finite
+        self._begun_at, self._known = learner.method.steps, {v.name for v in learner.versions}
+        self._losses: list[float] = []  # the first, and the last
         self._work: dict[str, Iterator[object] | None] = {"step": None, "publish": None}
         self._tried = learner.method.steps  # the steps in the version that was last made
         self._served: list[tuple[Served, Callable[[Arrays], Executable]]] = []
@@ -127,6 +146,8 @@ class Training:
         try:
             while work is not None:
                 done = next(work, self)
+                if isinstance(done, StepResult):
+                    self._losses[1:] = [done.loss]
                 if done is not None:
                     work = self._work[kind] = None
                 if not last:
@@ -146,6 +167,15 @@ class Training:
             return
         self._tried = self.learner.method.steps
         yield from self.learner.publish_steps(self._load)
+
+    @property
+    def learned(self) -> Learned:
+        losses = self._losses if not self.learner.method.takes_each else []
+        return Learned(
+            self.task, self.learner.method.steps - self._begun_at, self.refused,
+            losses[0] if losses else None, losses[-1] if losses else None, self.learner.serving,
+            tuple(v for v in self.learner.versions if v.name not in self._known),
+        )  # fmt: skip
 
     # ---- what serves ----
 

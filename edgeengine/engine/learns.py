@@ -11,7 +11,7 @@ import numpy as np
 from edgeengine.bundle import Bundle
 from edgeengine.engine.dataflow import DataFlow
 from edgeengine.engine.drifting import DriftWatch
-from edgeengine.engine.learning import Training
+from edgeengine.engine.learning import Learned, Training
 from edgeengine.engine.runtime import Runtime
 from edgeengine.errors import UserError
 from edgeengine.events import VersionReady
@@ -65,6 +65,11 @@ class Learns:
     def versions(self, task: str | None = None) -> tuple[VersionRecord, ...]:
         """The versions published so far, oldest first; `task` may be left out where one model trains."""
         return self._training(task).learner.versions
+
+    @property
+    def learned(self) -> tuple[Learned, ...]:
+        """What each training task has done in this run."""
+        return tuple(t.learned for t in self._trainings.values())
 
     def rollback(self, task: str | None = None) -> str:
         """Put the version before into service, from the next job on; returns its name, "" for the bundle's own weights.

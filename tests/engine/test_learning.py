@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from edgeengine.bundle import Bundle
+from edgeengine.cli.run import learned_line
 from edgeengine.devices.providers.cpu import CpuProvider
 from edgeengine.engine import Engine
 from edgeengine.engine.learning import PUBLISH, MicroStep, Training, plan_training, publish_names
@@ -280,3 +281,19 @@ def test_loading_and_swapping_are_the_micro_steps_planned_for_them(
     for name in publish_names(learner):
         pieces["learn" + PUBLISH, name].run({})
     assert at == {"loaded": "load", "swapped": "swap"}
+
+
+def test_a_report_tells_what_was_learned(engine: Engine) -> None:
+    assert [(t.task, t.steps, t.versions) for t in engine.learned] == [("learn", 0, ())]
+    told = published(engine)
+    engine.learner().learn(*old(120, 2), domain="old", known=True)
+    engine.learn("tell", *shifted(240, 3))
+    name = told.get(timeout=60)
+    until(lambda: not engine._runtime.scheduler.alive())
+    (learned,) = engine.learned
+    assert learned.steps > 0 and learned.refused == 0
+    assert learned.serving == learned.versions[-1].name == name and learned.versions[-1].after
+    solved = engine.learner().method.takes_each
+    assert (learned.loss_first is None) is solved and (learned.loss_last is None) is solved
+    line = learned_line(learned)
+    assert line.startswith(f"learn: {learned.steps} steps") and "1 versions, guard " in line and "(user)" in line

@@ -88,6 +88,23 @@ def test_a_clean_run_says_so(made: Made) -> None:
     assert "All 100 jobs met their deadlines." in page and "Why deadlines were missed" not in page
 
 
+def test_training_is_told_version_by_version(made: Made) -> None:
+    run = made(workload({"name": "t", "latency_ms": {"p": 1}, "period_ms": 10}))
+    versions = [
+        {"name": "v1", "step": 20, "before": {"anna": 0.7}, "after": {"anna": 0.8}, "cause": "rolled back"},
+        {"name": "v2", "step": 40, "before": {"anna": 0.7}, "after": {"anna": 0.912}},
+    ]
+    losses = {"loss_first": 0.9, "loss_last": 0.25}
+    run.document["learned"] = [
+        {"task": "learn", "steps": 40, "refused": 0, "serving": "v2", "versions": versions, **losses},
+        {"task": "idle", "steps": 0, "refused": 0, "serving": "", "versions": [], "loss_first": None, "loss_last": None},
+    ]
+    page = report_html(run, "learned").decode()
+    for told in ("<h2>Training</h2>", "0.9 to 0.25", "anna 0.7 to 0.912", "rolled back", "<td>serves</td>", "none published"):
+        assert told in page
+    assert "<h2>Training</h2>" not in report_html(made(workload({"name": "t", "period_ms": 10})), "none").decode()
+
+
 def test_a_long_run_is_drawn_about_its_first_miss(made: Made, tmp_path: Path) -> None:
     run = made(beside_long(tmp_path, 59_995, tick={"name": "tick", "latency_ms": {"q": 0.5}, "period_ms": 4}), 90.0)
     shown = shown_spans(run)

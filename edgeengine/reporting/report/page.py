@@ -26,7 +26,7 @@ def report_html(run: Run, title: str) -> bytes:
         title=title, about=about, clean=is_clean(run), verdict=_verdict(run), reasons=_reasons(explain(run)),
         plotly=get_plotlyjs(), timeline=_div(timeline(run), "timeline"), latencies=_div(latencies(run), "latencies"),
         columns=[c.replace("_", " ") for c in rows[0]] if rows else [], rows=[[_cell(k, v) for k, v in r.items()] for r in rows],
-        processors=_processors(run), cut=_cut(run),
+        processors=_processors(run), cut=_cut(run), learned=_learned(run),
     )  # fmt: skip
     return page.encode()
 
@@ -64,6 +64,23 @@ def _processors(run: Run) -> list[dict[str, str]]:
         for name, tasks in utilisation(run).items()
         if tasks
     ]
+
+
+def _learned(run: Run) -> list[dict[str, object]]:
+    """Training progress: a row per version, or one for a task that published none."""
+    rows: list[dict[str, object]] = []
+    for task in run.document.get("learned", ()):
+        losses = [task["loss_first"], task["loss_last"]]
+        loss = " to ".join(f"{x:.3g}" for x in losses if x is not None)
+        for version in task["versions"] or [{}]:
+            guard = (f"{d} {version.get('before', {}).get(d, 0):.3g} to {x:.3g}" for d, x in version.get("after", {}).items())
+            name = version.get("name", "none published")
+            serves = "serves" if name == task["serving"] else version.get("cause", "")
+            rows.append(
+                {"task": task["task"], "steps": version.get("step", task["steps"]), "loss": loss, "version": name,
+                 "guard": ", ".join(guard), "serves": serves}
+            )  # fmt: skip
+    return rows
 
 
 def _cut(run: Run) -> str:
