@@ -24,7 +24,7 @@ def command(
     watts: Annotated[float | None, typer.Option(help="What the device draws while it trains; for a budget in J.")] = None,
     batch: Annotated[int, typer.Option(help="Examples per step.")] = 16,
     micro_batch: Annotated[int | None, typer.Option(help="Examples per run; a step sums its runs' gradients.")] = None,
-    lr: Annotated[float, typer.Option(help="The highest learning rate.")] = 1e-3,
+    lr: Annotated[float | None, typer.Option(help="The highest learning rate. [default: the optimizer's usual one]")] = None,
     schedule: Annotated[str, typer.Option(help="constant, linear or cosine.")] = "cosine",
     warmup: Annotated[int, typer.Option(help="Steps in which the learning rate rises.")] = 0,
     holdout: Annotated[float, typer.Option(help="The share of examples kept aside to measure with.")] = 0.2,

@@ -45,7 +45,7 @@ def _trainable(task: Task, state: Path) -> Bundle:
     """The bundle with training graphs, one for the tasks that serve the model and the one that trains it."""
     from edgeengine.gradients import Request, build_trainable
 
-    request = Request(train="all", optimizer="adamw")
+    request = Request(train="all")
     return _cached(
         Path(task.model or ""),
         state,

@@ -30,7 +30,7 @@ def command(
     loss: Annotated[
         str, typer.Option(help="cross_entropy, der, bce, mse, l1, huber, distill, distill_mse, triplet or contrastive.")
     ] = "cross_entropy",
-    optimizer: Annotated[str, typer.Option(help="sgd, momentum, nesterov, adam, adamw, lion or mixclip.")] = "adamw",
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum, nesterov, adam, adamw, lion or mixclip.")] = "mixclip",
     output: Annotated[str | None, typer.Option(help="The output the loss is taken on, where there are several.")] = None,
     weight_decay: Annotated[float, typer.Option(help="Of matrices; biases and normalizations never decay.")] = 0.0,
     clip_norm: Annotated[float | None, typer.Option(help="Bound the norm of all gradients together.")] = None,

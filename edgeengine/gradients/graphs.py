@@ -35,7 +35,7 @@ class Request:
 
     train: str = "all"
     loss: str = "cross_entropy"
-    optimizer: str = "adamw"
+    optimizer: str = "mixclip"
     output: str | None = None
     options: LossOptions = field(default_factory=LossOptions)
     weight_decay: float = 0.0

@@ -38,11 +38,12 @@ class Update:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """`slots` are state tensors like the parameter, zero at the start; `hyper` the defaults of its constants."""
+    """`slots` are state tensors like the parameter, zero at the start; `hyper` its constants and `lr` the rate, as is usual."""
 
     update: Callable[[Update], Updated]
     slots: tuple[str, ...]
     hyper: Mapping[str, float]
+    lr: float
 
 
 def _decayed(u: Update) -> Tensor:
@@ -112,13 +113,13 @@ def _mixclip(u: Update) -> Updated:
 
 
 OPTIMIZERS: dict[str, Optimizer] = {
-    "sgd": Optimizer(_sgd, (), {}),
-    "momentum": Optimizer(_momentum, ("m",), {"momentum": 0.9, "nesterov": 0.0}),
-    "nesterov": Optimizer(_momentum, ("m",), {"momentum": 0.9, "nesterov": 1.0}),
-    "adam": Optimizer(_adam, ("m", "v"), {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}),
-    "adamw": Optimizer(_adamw, ("m", "v"), {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}),
-    "lion": Optimizer(_lion, ("m",), {"beta1": 0.9, "beta2": 0.99}),
-    "mixclip": Optimizer(_mixclip, ("m",), {"beta": 0.999, "nu": 0.7, "gamma": 1.0}),
+    "sgd": Optimizer(_sgd, (), {}, 0.05),
+    "momentum": Optimizer(_momentum, ("m",), {"momentum": 0.9, "nesterov": 0.0}, 0.01),
+    "nesterov": Optimizer(_momentum, ("m",), {"momentum": 0.9, "nesterov": 1.0}, 0.01),
+    "adam": Optimizer(_adam, ("m", "v"), {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}, 1e-3),
+    "adamw": Optimizer(_adamw, ("m", "v"), {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}, 1e-3),
+    "lion": Optimizer(_lion, ("m",), {"beta1": 0.9, "beta2": 0.99}, 1e-4),
+    "mixclip": Optimizer(_mixclip, ("m",), {"beta": 0.999, "nu": 0.7, "gamma": 1.0}, 0.1),
 }
 
 

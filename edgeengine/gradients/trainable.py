@@ -168,6 +168,7 @@ def _spec(graphs: TrainingGraphs, references: Mapping[str, onnx.TensorProto], re
         step=STEP,
         loss=request.loss,
         optimizer_name=request.optimizer,
+        lr=find_optimizer(request.optimizer).lr,
         label=TensorSpec(graphs.label, graphs.label_dtype, dims),
         loss_output=graphs.loss_output,
         prediction=graphs.prediction,

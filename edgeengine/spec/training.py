@@ -74,10 +74,11 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     where adapters train, takes them and gives MERGED/next for every tensor in `merged`: those are what a version holds in
     their place.
 
-    `head` is there where the last layer can be solved for in closed form. `parts` are the runs of the gradient graph that were
-    measured, bounded in time where it was cut: in order they give what `gradient` gives. `optimizer_ns` is the optimizer's
-    time, 0 where it was not measured. `forms` are the formulations that were chosen (CHOICE@OUTPUT of a node); `path` counts
-    the operators that gradients pass through; `frozen` the parameters that stay as they are.
+    `lr` is the optimizer's usual learning rate. `head` is there where the last layer can be solved for in closed form. `parts`
+    are the runs of the gradient graph that were measured, bounded in time where it was cut: in order they give what
+    `gradient` gives. `optimizer_ns` is the optimizer's time, 0 where it was not measured. `forms` are the formulations that
+    were chosen (CHOICE@OUTPUT of a node); `path` counts the operators that gradients pass through; `frozen` the parameters
+    that stay as they are.
     """
 
     gradient: str
@@ -96,6 +97,7 @@ class TrainingSpec(msgspec.Struct, frozen=True):
     merge: str = ""
     merged: tuple[str, ...] = ()
     adapters: str = ""
+    lr: float = 1e-3
     classes: int = 0
     ignore_index: int | None = None
     class_weights: tuple[float, ...] = ()

@@ -34,7 +34,7 @@ def finetune(
     seconds: float | None = None,
     batch: int = 16,
     micro_batch: int | None = None,
-    lr: float = 1e-3,
+    lr: float | None = None,
     schedule: str = "cosine",
     warmup: int = 0,
     holdout: float = 0.2,
@@ -45,12 +45,14 @@ def finetune(
 ) -> FinetuneResult:
     """Train for `steps` steps of `batch` examples and evaluate on the share `holdout` kept aside.
 
-    `rehearse` gives examples of old skills that join each batch. With `seconds` steps are made for so long instead, and the
-    schedule ends there; a step that would probably end later is not begun, but for the first.
+    `rehearse` gives examples of old skills that join each batch. `lr` None is the optimizer's usual rate. With `seconds`
+    steps are made for so long instead, and the schedule ends there; a step that would probably end later is not begun, but for
+    the first.
 
     The same data, arguments and seed give the same version, unless time decides. Raises UserError for arguments and data that
     do not fit, and StepRefused where the loss is not finite.
     """
+    lr = trainer.spec.lr if lr is None else lr
     if steps < 1 or batch < 1 or not lr > 0:
         raise UserError(f"steps {steps}, batch {batch}, lr {lr}: all must be above 0")
     if seconds is not None and not 0 < seconds < 1e9:

@@ -158,8 +158,8 @@ class ClosedForm:
 class Rehearsal:
     """The settings of gradient steps: `new` samples of the `among` newest and `old` rehearsed ones each, in micro-batches.
 
-    `lr` follows `schedule` over `steps` steps, or stays where `steps` is 0. `average` is the decay of a running mean of the
-    weights, 0 for none; a version lies `blend` of the way from the bundle's weights to it.
+    `lr`, the optimizer's usual rate where None, follows `schedule` over `steps` steps, or stays where `steps` is 0. `average`
+    is the decay of a running mean of the weights, 0 for none; a version lies `blend` of the way from the bundle's weights to it.
 
     Batches of new and representative samples: Bouvier et al., "Efficient Data-Parallel Continual Learning with Asynchronous
     Distributed Rehearsal Buffers", 2024. Averages, and schedules that end with the budget: Shen et al., "On Efficient Training
@@ -171,7 +171,7 @@ class Rehearsal:
     old: int = 16
     among: int = 64
     micro_batch: int | None = None
-    lr: float = 1e-3
+    lr: float | None = None
     schedule: str = "constant"
     steps: int = 0
     warmup: int = 0
@@ -237,9 +237,10 @@ class GradientSteps:
 
     def _rate(self) -> float:
         chosen = self.settings
+        lr = self.trainer.spec.lr if chosen.lr is None else chosen.lr
         if not chosen.steps:
-            return chosen.lr
-        return learning_rate(chosen.schedule, chosen.lr, min(self.steps, chosen.steps - 1), chosen.steps, chosen.warmup)
+            return lr
+        return learning_rate(chosen.schedule, lr, min(self.steps, chosen.steps - 1), chosen.steps, chosen.warmup)
 
     def _average(self) -> None:
         decay, now = np.float32(self.settings.average), self.trainer.state.parameters

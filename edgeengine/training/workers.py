@@ -88,7 +88,7 @@ def finetune_beside(
     deadline_s: float = 0.05,
     most_batch: int = 64,
     most_stale: int = 4,
-    lr: float = 1e-3,
+    lr: float | None = None,
     schedule: str = "cosine",
     holdout: float = 0.2,
     margin: float = 0.02,
@@ -103,6 +103,7 @@ def finetune_beside(
     """
     if not trainers or any(t.bundle.hash != trainers[0].bundle.hash for t in trainers):
         raise UserError("workers: give one trainer or more, all of the same bundle")
+    lr = trainers[0].spec.lr if lr is None else lr
     if steps < 1 or check_every < 1 or most_stale < 0 or not deadline_s > 0 or not lr > 0:
         raise UserError("workers: steps, check_every, deadline_s and lr must be above 0, most_stale not negative")
     rng = np.random.default_rng(seed)

@@ -148,7 +148,8 @@ def _check_learn(task: Task, refuse) -> None:  # type: ignore[no-untyped-def]
     assert learn is not None
     if not task.is_training:
         raise refuse("learn", 'is for a task of kind = "train"')
-    if not (learn.store_kb >= 1 and 0 <= learn.margin < 1 and 0 < learn.lr < 1e6 and 0 < learn.steps_per_sample < 1e6):
+    positive = [x for x in (learn.lr, learn.steps_per_sample) if x is not None]
+    if not (learn.store_kb >= 1 and 0 <= learn.margin < 1 and all(0 < x < 1e6 for x in positive)):
         raise refuse("learn", "needs store_kb of 1 or more, a margin from 0 to 1, lr and steps_per_sample above 0")
     if not (learn.new >= 0 and learn.old >= 0 and learn.new + learn.old >= 1 and learn.micro_batch >= 1):
         raise refuse("learn", "needs at least one sample a step, new or old, and a micro_batch of 1 or more")

@@ -14,7 +14,8 @@ class Learn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a training task learns: `method` "head" solves the last layer, "gradients" trains; see training.learner.Settings.
 
     `weights`: what a sample of a domain counts in a solved head. `new` and `old` samples a step, in micro-batches.
-    `samples_hz`: how many labelled samples come a second, where simulated; without it simulated training never runs out of work.
+    `lr`: None is the optimizer's usual rate. `samples_hz`: how many labelled samples come a second, where simulated; without it
+    simulated training never runs out of work.
     """
 
     method: Literal["head", "gradients"] = "head"
@@ -24,7 +25,7 @@ class Learn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new: int = 4
     old: int = 28
     micro_batch: int = 8
-    lr: float = 1e-3
+    lr: float | None = None
     steps_per_sample: float = 0.25
     samples_hz: float | None = None
 

@@ -32,7 +32,7 @@ def test_two_moons_are_learned_and_served(moons: tuple[np.ndarray, np.ndarray], 
     assert "before the final Softmax" in made.err
     assert [m["name"] for m in report["micro_steps"]] == ["gradient", "optimizer"]
     assert all(m["latency_ms"] > 0 for m in report["micro_steps"])
-    done = cli("finetune", "mlp.edge", "--data", "moons.npz", "--steps", 300, "--lr", 0.01, "--json")
+    done = cli("finetune", "mlp.edge", "--data", "moons.npz", "--steps", 300, "--lr", 1, "--json")
     assert done.code == 0, done.err
     result = msgspec.json.decode(done.out)
     assert result["steps"] == 300 and result["loss_last"] < result["loss_first"]

@@ -60,7 +60,7 @@ def test_embedding_trains_a_new_head_on_it(tmp_path: Path) -> None:
     del graph.output[:]
     graph.output.append(helper.make_tensor_value_info("head", TensorProto.FLOAT, ["batch", 2]))
     onnx.save(proto, tmp_path / "m.onnx")
-    bundle = build_trainable(tmp_path / "m.onnx", tmp_path / "m.edge", Request(train="head"), parts=1)
+    bundle = build_trainable(tmp_path / "m.onnx", tmp_path / "m.edge", Request(train="head", optimizer="adamw"), parts=1)
     trainer = Trainer(bundle)
     assert {p.name for p in trainer.spec.parameters} == {"head_weight", "head_bias"}
     assert "Conv" not in trainer.spec.path

@@ -40,7 +40,9 @@ def moons_bundle(folder: Path, optimizer: str = "adamw", loss: str = "cross_entr
     proto = mlp()
     with building_here():
         onnx.save(proto, folder / "raw.onnx")
-        trainer = Trainer(build_trainable(folder / "raw.onnx", folder / "raw.edge", Request(train="all"), parts=1))
+        trainer = Trainer(
+            build_trainable(folder / "raw.onnx", folder / "raw.edge", Request(train="all", optimizer="adamw"), parts=1)
+        )
         x, label = two_moons(400, 1)
         for _ in range(60):
             trainer.step({"x": x}, label, 0.02)
