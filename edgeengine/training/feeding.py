@@ -16,6 +16,7 @@ class Value(Protocol):
     """An input as ONNX Runtime describes it."""
 
     name: str
+    type: str
     shape: Sequence[int | str | None]
 
 
@@ -74,6 +75,7 @@ class Feeder:
         for name, array in given.items():
             if name in values:
                 _check_shape(name, array, values[name].shape)
+                _check_type(name, array, values[name].type)
         missing = values.keys() - held.keys() - given.keys()
         if missing:
             raise UserError(
@@ -86,6 +88,13 @@ def _check_shape(name: str, array: np.ndarray, wanted: Sequence[int | str | None
     shape = np.shape(array)
     if len(shape) != len(wanted) or any(isinstance(d, int) and d != s for d, s in zip(wanted, shape, strict=True)):
         raise UserError(f"{name!r} has shape {shape}, the training graphs want {tuple(wanted)}")
+
+
+def _check_type(name: str, array: np.ndarray, wanted: str) -> None:
+    """Raises UserError for elements of another type than `wanted`, as in "tensor(float)"."""
+    element = {"float32": "float", "float64": "double"}.get(array.dtype.name, array.dtype.name)
+    if not (f"tensor({element})" == wanted or (wanted == "tensor(string)" and array.dtype.kind in "OSU")):
+        raise UserError(f"{name!r} holds {array.dtype}, the training graphs want {wanted}")
 
 
 def _batch_axis(shape: Sequence[int | str | None], fixed_batch: int | None) -> int | None:

@@ -336,6 +336,8 @@ def test_labels_and_inputs_are_checked_before_anything_runs(tmp_path: Path) -> N
         "wants int64": (examples.inputs, np.zeros(8, np.float32)),
         "has shape": ({"x": examples.inputs["x"][:, :1]}, examples.label),
         "not given": ({}, examples.label),
+        "holds <U1": ({"x": np.full_like(examples.inputs["x"], 0).astype("U1")}, examples.label),
+        "holds int64": ({"x": examples.inputs["x"].astype(np.int64)}, examples.label),
     }
     for words, (inputs, label) in wrong.items():
         with pytest.raises(UserError, match=words):
