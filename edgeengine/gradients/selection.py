@@ -123,7 +123,8 @@ def select(parameters: Mapping[str, Parameter], train: str, what: str) -> Select
     """
     if not parameters:
         raise UserError(
-            f"{what}: holds no float32 weights, so nothing can train; keep the float model, fine-tune it, and quantize again"
+            f"{what}: holds no float32 weights, so nothing can train; of an int8 model keep the float one, fine-tune that and "
+            "quantize it again; convert one of float16 or double to float32 first"
         )
     direct: dict[str, None] = {}
     lora: dict[str, int] = {}
