@@ -289,7 +289,7 @@ REFUSED: dict[str, tuple[onnx.ModelProto, dict[str, object], str]] = {
             {"q": np.ones((2, 2), np.int8), "s": np.float32(0.1)},
         ),
         {},
-        "keep the float model",
+        "keep the float one",
     ),
     "model optimized before": (
         _model(
