@@ -17,6 +17,8 @@ from edgeengine.spec import Latency, Placement, Processor, Step, SubgraphSpec, T
 
 _DTYPES = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(double)": "float64", "tensor(float16)": "float16"}
 
+_TYPES = {dtype: name for name, dtype in _DTYPES.items()}
+
 
 @dataclass(frozen=True)
 class On:
@@ -32,10 +34,11 @@ class On:
 
 @dataclass(frozen=True)
 class Value:
-    """An input or output, its shape static."""
+    """An input or output, its shape static, `type` as ONNX Runtime writes it: "tensor(float)"."""
 
     name: str
     shape: tuple[int, ...]
+    type: str
 
 
 class PlacedGraph:
@@ -50,7 +53,7 @@ class PlacedGraph:
         view = dataclasses.replace(bundle, manifest=msgspec.structs.replace(bundle.manifest, subgraphs=(spec,), segments=1))
         step = Step(name, 0, 1, on.processor.name, Latency.constant(0))
         self._run = on.provider.load(view, step, on.processor)
-        self._inputs, self._outputs = ([Value(t.name, t.dims) for t in specs] for specs in (inputs, outputs))
+        self._inputs, self._outputs = ([Value(t.name, t.dims, _TYPES[t.dtype]) for t in specs] for specs in (inputs, outputs))
 
     @property
     def placement(self) -> Placement | None:

@@ -69,9 +69,10 @@ def test_learns_what_is_new(adam: Bundle, count: int) -> None:
     trainers = [Trainer(adam) for _ in range(count)]
     result = finetune_beside(trainers, Examples(*shifted(400, 3)), steps=400, lr=0.02, check_every=100)
     # How far several come hangs on which gradients meet; one alone always makes the same steps.
-    assert result.metric_before < 0.6 and result.metric_after > (0.85 if count == 1 else 0.7)
-    assert result.updates == 400 == trainers[0].state.step and len(result.batches) == count
-    assert count > 1 or (result.staleness, result.dropped) == (0.0, 0)
+    assert result.metric_before < 0.6 and result.metric_after > (0.85 if count == 1 else 0.65)
+    assert result.updates == 400 and len(result.batches) == count
+    assert result.alone_after is not None or trainers[0].state.step == 400  # else it went on from the best state
+    assert count > 1 or (result.staleness, result.dropped, result.alone_after) == (0.0, 0, None)
 
 
 def test_where_the_hold_out_falls_the_best_weights_come_back_and_one_goes_on(
