@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench runtimes profiles gpu-check clean help
+.PHONY: demo test lint bench bench-schedule bench-learn soak runtimes profiles gpu-check clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make bench  speed, side by side with a bare queue, SimSo, and trainers (torch, onnxruntime-training)"
 	@echo "make runtimes  training graphs on ONNX Runtime 1.20, 1.24 and the present one"
 	@echo "make profiles  the described devices, from the tables in profiles/measured"
+	@echo "make bench-schedule  every policy on XRBench, Band and DISB (live as well), admission, the optimum: about an hour"
 	@echo "make bench-learn  a person the model never saw, another wrist, classes two at a time (trains base models: minutes); is it felt?"
 	@echo "make soak   200 processes killed while they learn, a day on the virtual clock, 10,000 steps, the coach live for five minutes"
 	@echo "make gpu-check  on a machine with a GPU: found, trusted, fast enough? in five minutes"
@@ -46,6 +47,14 @@ $(VENV)/.runtime-%: $(VENV)/.python
 
 profiles: $(VENV)/.dev
 	$(BIN)/python -m tools.profiles
+
+bench-schedule: $(VENV)/.test
+	$(BIN)/python -m benchmarks.disb
+	$(BIN)/python -m benchmarks.foreseen
+	$(BIN)/python -m benchmarks.band
+	$(BIN)/python -m benchmarks.optimum
+	$(BIN)/python -m benchmarks.admission
+	$(BIN)/python -m benchmarks.policies
 
 bench-learn: $(VENV)/.test
 	$(BIN)/python -m benchmarks.incremental
